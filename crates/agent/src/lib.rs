@@ -25,6 +25,7 @@ mod sensors;
 mod settings;
 mod shifts;
 mod slice;
+mod stream;
 
 pub use settings::{Actuator, Payload, Settings, TlsFiles};
 

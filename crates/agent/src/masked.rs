@@ -1,13 +1,13 @@
 //! The masked capture of a slice.
 
 use crate::packets::Copied;
+use bytes::Bytes;
 use spangap_wire::mask::Masker;
 use spangap_wire::packet::Packet;
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use spangap_wire::source::{Capture, SourceError};
 use std::collections::hash_map::RandomState;
-use std::io::{self, Cursor};
-use std::sync::Arc;
+use std::io::{self, Cursor, Write};
 
 /// The capture cannot be masked; it is not sent then.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub(crate) enum MaskError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] SourceError),
-    /// It cannot be written to memory.
+    /// The masked one cannot be written.
     #[error("the capture cannot be masked: {0}")]
     Write(#[from] io::Error),
 }
@@ -24,13 +24,13 @@ pub(crate) enum MaskError {
 const COMMENT: &str = "A slice of the ring of `spangap agent`. Payloads are masked: lengths and frame headers are true, and \
                        those header fields that the analysis needs. TCP checksums are those of the wire";
 
-/// The same packets with masked payloads, and the number of omitted ones: fragments, whose headers cannot be
+/// Writes the same packets with masked payloads. Returns the number of omitted ones: fragments, whose headers cannot be
 /// interpreted.
-pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64), MaskError> {
+pub(crate) fn masked(copied: Copied, key: RandomState, out: impl Write) -> Result<u64, MaskError> {
     let (lost, to_ns) = (copied.lost, copied.to_ns);
     let mut masker = Masker::new(key);
     // Read twice, but stored once.
-    let file: Arc<[u8]> = copied.file.into();
+    let file = Bytes::from(copied.file);
     let open = || Capture::from_reader("the slice".into(), Box::new(Cursor::new(file.clone())));
     let mut capture = open()?;
     while let Some(packet) = capture.next() {
@@ -39,7 +39,7 @@ pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64),
     let openings = capture.openings().to_vec();
     drop(capture);
     let origin = Origin { interface: "any", link: copied.link, snap_bytes: 0, comment: COMMENT };
-    let mut writer = PcapngWriter::create(Vec::with_capacity(file.len()), &origin)?;
+    let mut writer = PcapngWriter::create(out, &origin)?;
     for opening in &openings {
         writer.opening(opening)?;
     }
@@ -52,5 +52,6 @@ pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64),
             writer.packet(&Packet { data: &bytes, ..packet })?;
         }
     }
-    Ok((writer.finish(to_ns, copied.packets + lost, lost)?, masker.left_out))
+    writer.finish(to_ns, copied.packets + lost, lost)?;
+    Ok(masker.left_out)
 }

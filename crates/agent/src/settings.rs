@@ -78,13 +78,13 @@ impl Settings {
     fn shares_beside(&self, own_bytes: u64) -> Shares {
         // With less than a quarter left, the parts would be too small to be useful.
         let left = self.memory_bytes.saturating_sub(own_bytes).max(self.memory_bytes / 4);
-        let part = |parts: u64| left / 16 * parts;
+        let part = |parts: u64| left / 80 * parts;
         Shares {
-            packets: part(8),
-            openings: part(1) / 4,
-            events: part(2),
-            event_rings: part(1),
-            slice: part(4) / SLICE_COPIES,
+            packets: part(48),
+            openings: part(1),
+            events: part(10),
+            event_rings: part(5),
+            slice: part(16) / SLICE_COPIES,
         }
     }
 }
@@ -92,11 +92,11 @@ impl Settings {
 /// Resident memory of this process at the first call: before anything is recorded.
 static OF_ITS_OWN: OnceLock<u64> = OnceLock::new();
 /// Code and tables touched later: the clean pages of the program, names, tasks, the stream to the meter.
-const GROWS_BYTES: u64 = 20 << 20;
-/// Maps of the probes outside any process.
-const KERNEL_BYTES: u64 = 16 << 20;
-/// A slice exists as a copy, reordered, masked, and encoded; in addition there are the facts of each packet.
-const SLICE_COPIES: u64 = 5;
+const GROWS_BYTES: u64 = 16 << 20;
+/// Maps of the probes outside any process: 7 MiB, nearly all of it stacks.
+const KERNEL_BYTES: u64 = 8 << 20;
+/// A slice exists as a copy, reordered, and masked; in addition there are the facts of each packet. What is sent leaves in pieces.
+const SLICE_COPIES: u64 = 4;
 
 /// Resident memory of this process.
 pub(crate) fn resident_bytes() -> u64 {

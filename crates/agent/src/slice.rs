@@ -6,7 +6,8 @@ use crate::masked::masked;
 use crate::packets::{self, End, Packets, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
-use spangap_fleet::slice::{CAPTURE, CAPTURE_AT_SERVER, MACHINE, Pieces, RECORDING, SOCKETS};
+use crate::stream::{Broken, Stream};
+use spangap_fleet::slice::{CAPTURE, CAPTURE_AT_SERVER, MACHINE, RECORDING, SOCKETS};
 use spangap_fleet::v1::{self, from_agent::What};
 use spangap_model::Side;
 use spangap_sockets::report::ListReport;
@@ -14,7 +15,6 @@ use spangap_sockets::{Asked, TcpSocket};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -25,14 +25,6 @@ const MACHINE_BYTES: u64 = 64 << 10;
 
 /// Maximum number of reported sockets.
 const MAX_SOCKETS: usize = 2_000;
-
-/// Why a slice is unavailable or incomplete.
-enum Broken {
-    /// The requester is gone.
-    Gone,
-    /// Reason in words.
-    Because(String),
-}
 
 /// Answers one request: pieces, then the end. There is exactly one end in all cases, unless the stream is
 /// gone.
@@ -123,38 +115,30 @@ fn cut(
     }
     let opened = captures.first().map(|(_, copied)| OpenedBefore::of(&copied.opened));
     let copies = captures.iter().map(|(_, copied)| copied.copies).sum();
-    let send = |file: &'static str, bytes: &[u8]| -> Result<(), Broken> {
-        for piece in Pieces::new(ask.id, file, bytes) {
-            if cancelled.load(Relaxed) {
-                return Err(Broken::Because("cancelled".into()));
-            }
-            let piece = piece.map_err(|error| because(&error))?;
-            to.blocking_send(v1::FromAgent { what: Some(What::Piece(piece)) }).map_err(|_| Broken::Gone)?;
-        }
-        Ok(())
-    };
+    let stream = Stream { ask: ask.id, to, cancelled };
     for (name, copied) in captures {
-        let file = match settings.payload {
-            Payload::Full => copied.file,
+        match settings.payload {
+            Payload::Full => stream.send(name, &copied.file)?,
             Payload::Headers => {
-                let (file, left_out) = masked(copied, sensors.mask_key()).map_err(|error| because(&error))?;
+                let mut file = stream.file(name);
+                let masked = masked(copied, sensors.mask_key(), &mut file);
+                file.end()?;
+                let left_out = masked.map_err(|error| because(&error))?;
                 if left_out > 0 {
                     lacks.push(format!("{left_out} fragments are left out: they cannot be masked"));
                 }
-                file
             }
-        };
-        send(name, &file)?;
+        }
     }
     if let Some(copied) = recording {
-        send(RECORDING, &copied.file)?;
+        stream.send(RECORDING, &copied.file)?;
     }
     if !socket_list.is_empty() {
-        send(SOCKETS, &socket_list)?;
+        stream.send(SOCKETS, &socket_list)?;
     }
     let machine = serde_json::to_vec_pretty(&machine(settings.payload, opened, copies, lacks.clone()))
         .map_err(|error| because(&error))?;
-    send(MACHINE, &machine)?;
+    stream.send(MACHINE, &machine)?;
     let (from_unix_ns, to_unix_ns) = held.both();
     Ok(v1::SliceEnd {
         ask: ask.id,

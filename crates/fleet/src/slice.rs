@@ -53,6 +53,15 @@ pub enum SliceError {
     },
 }
 
+/// The next piece of a file, from at most [`PIECE_BYTES`] of it.
+///
+/// # Errors
+/// Those of zstd.
+pub fn piece(ask: u64, file: &'static str, bytes: &[u8]) -> io::Result<SlicePiece> {
+    let zstd = zstd::bulk::compress(bytes, LEVEL)?;
+    Ok(SlicePiece { ask, file: file.into(), zstd: zstd.into() })
+}
+
 /// Cuts a file into pieces.
 #[derive(Debug)]
 pub struct Pieces<R> {
@@ -77,11 +86,7 @@ impl<R: Read> Iterator for Pieces<R> {
         let read = self.from.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut self.buffer);
         match read {
             Ok(0) => None,
-            Ok(_) => Some(zstd::bulk::compress(&self.buffer, LEVEL).map(|zstd| SlicePiece {
-                ask: self.ask,
-                file: self.file.into(),
-                zstd: zstd.into(),
-            })),
+            Ok(_) => Some(piece(self.ask, self.file, &self.buffer)),
             Err(error) => Some(Err(error)),
         }
     }

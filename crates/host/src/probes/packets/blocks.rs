@@ -7,6 +7,7 @@
 use crate::probes::mapping::Mapping;
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -16,17 +17,37 @@ pub(super) const BLOCK_BYTES: usize = 64 << 10;
 const OPENINGS: u64 = 8192;
 const OPENING_BYTES: usize = 128;
 
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
 /// `struct record`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RawRecord {
-    time_ns: u64,
-    length: u32,
+    after_low: u32,
     interface: u32,
+    length_and_after_high: u32,
     kept: u16,
-    protocol: u16,
     kind: u8,
-    spare: [u8; 3],
+    version: u8,
+}
+
+impl RawRecord {
+    /// Time after the first packet of its block, nanoseconds.
+    fn after_ns(&self) -> u64 {
+        u64::from(self.length_and_after_high >> 24) << 32 | u64::from(self.after_low)
+    }
+
+    fn show<'a>(&self, mono_ns: u64, data: &'a [u8]) -> Record<'a> {
+        Record {
+            mono_ns,
+            length: self.length_and_after_high & 0x00ff_ffff,
+            interface: self.interface,
+            protocol: if self.version == 4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 },
+            kind: self.kind,
+            data,
+        }
+    }
 }
 
 /// `struct block_head`.
@@ -50,6 +71,7 @@ struct Block {
 #[repr(C)]
 struct OpeningEntry {
     stamp: AtomicU64,
+    time_ns: u64,
     record: RawRecord,
     data: [u8; OPENING_BYTES],
 }
@@ -64,7 +86,8 @@ struct State {
     bytes: AtomicU64,
     overwritten_ns: AtomicU64,
     torn: AtomicU64,
-    spare: [u64; 2],
+    first_ns: u64,
+    spare: u64,
 }
 
 /// `struct packets_shared`.
@@ -194,7 +217,7 @@ impl Blocks {
         // On one CPU, time passes from packet to packet; what several CPUs saw is merged.
         let mut cursors: Vec<Cursor> = of_cpus.into_values().map(Cursor::new).collect();
         cursors.retain_mut(|cursor| cursor.go_on(self));
-        while let Some(first) = (0..cursors.len()).min_by_key(|n| cursors[*n].next.time_ns) {
+        while let Some(first) = (0..cursors.len()).min_by_key(|n| cursors[*n].next_ns()) {
             take(&cursors[first].record())?;
             cursors[first].at += record_bytes(&cursors[first].next);
             if !cursors[first].go_on(self) {
@@ -233,10 +256,11 @@ impl Blocks {
             let (before, copy, after) = unsafe {
                 let stamp = &(*entry.as_ptr()).stamp;
                 let before = stamp.load(Ordering::Acquire);
+                let time_ns = (&raw const (*entry.as_ptr()).time_ns).read_volatile();
                 let record = (&raw const (*entry.as_ptr()).record).read_volatile();
                 let data = (&raw const (*entry.as_ptr()).data).read_volatile();
                 fence(Ordering::Acquire);
-                (before, (record, data), stamp.load(Ordering::Relaxed))
+                (before, (time_ns, record, data), stamp.load(Ordering::Relaxed))
             };
             // Not written yet: a CPU has the place, and has not come further.
             if before <= self.openings_read {
@@ -247,9 +271,9 @@ impl Blocks {
                 torn += 1;
                 continue;
             }
-            let (record, data) = copy;
+            let (time_ns, record, data) = copy;
             let kept = usize::from(record.kept).min(OPENING_BYTES);
-            see(&shown(&record, &data[..kept]));
+            see(&record.show(time_ns, &data[..kept]));
         }
         lost + torn
     }
@@ -259,11 +283,6 @@ fn record_bytes(record: &RawRecord) -> usize {
     (size_of::<RawRecord>() + usize::from(record.kept)).next_multiple_of(8)
 }
 
-fn shown<'a>(record: &RawRecord, data: &'a [u8]) -> Record<'a> {
-    let RawRecord { time_ns, length, interface, protocol, kind, .. } = *record;
-    Record { mono_ns: time_ns, length, interface, protocol: u16::from_be(protocol), kind, data }
-}
-
 /// Where the reader is among the blocks of a CPU.
 struct Cursor {
     /// Blocks that follow, the next one last.
@@ -271,13 +290,15 @@ struct Cursor {
     copy: Vec<u64>,
     used: usize,
     at: usize,
+    /// Time of the block's first packet.
+    first_ns: u64,
     next: RawRecord,
 }
 
 impl Cursor {
     fn new(mut waiting: Vec<(u64, usize)>) -> Cursor {
         waiting.sort_unstable_by(|one, other| other.cmp(one));
-        Cursor { waiting, copy: Vec::new(), used: 0, at: 0, next: RawRecord::default() }
+        Cursor { waiting, copy: Vec::new(), used: 0, at: 0, first_ns: 0, next: RawRecord::default() }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -299,12 +320,17 @@ impl Cursor {
             let Some(block) = self.waiting.pop() else { return false };
             self.used = blocks.copy(block, &mut self.copy).unwrap_or(0);
             self.at = size_of::<Head>();
+            self.first_ns = self.copy.get(offset_of!(Head, first_ns) / 8).copied().unwrap_or(0);
         }
+    }
+
+    fn next_ns(&self) -> u64 {
+        self.first_ns + self.next.after_ns()
     }
 
     fn record(&self) -> Record<'_> {
         let from = self.at + size_of::<RawRecord>();
-        shown(&self.next, &self.bytes()[from..from + usize::from(self.next.kept)])
+        self.next.show(self.next_ns(), &self.bytes()[from..from + usize::from(self.next.kept)])
     }
 }
 
@@ -312,7 +338,21 @@ impl Cursor {
 mod tests {
     use super::*;
     use crate::probes::skeletons::packets::types;
-    use std::mem::offset_of;
+
+    #[test]
+    fn a_record_has_its_length_and_a_time_of_more_than_32_bits() {
+        let record = RawRecord {
+            after_low: 7,
+            length_and_after_high: 2 << 24 | 0x00ab_cdef,
+            version: 6,
+            ..RawRecord::default()
+        };
+        let shown = record.show(1_000 + record.after_ns(), &[1, 2]);
+        assert_eq!((shown.mono_ns, shown.length), (1_007 + (2 << 32), 0x00ab_cdef));
+        assert_eq!((shown.protocol, shown.data), (ETHERTYPE_IPV6, &[1, 2][..]));
+        let record = RawRecord { version: 4, ..record };
+        assert_eq!(record.show(0, &[]).protocol, ETHERTYPE_IPV4);
+    }
 
     /// The skeleton's types come from the BTF of the compiled program.
     #[test]
@@ -323,10 +363,10 @@ mod tests {
                 $(assert_eq!(offset_of!($ours, $field), offset_of!($theirs, $field), stringify!($field));)*
             };
         }
-        same!(RawRecord, types::record: time_ns length interface kept protocol);
+        same!(RawRecord, types::record: after_low interface length_and_after_high kept version);
         same!(Head, types::block_head: number first_ns last_ns used cpu);
         same!(Block, types::block: head records);
-        same!(OpeningEntry, types::opening: stamp record data);
+        same!(OpeningEntry, types::opening: stamp time_ns record data);
         same!(State, types::packets_state: number packets bytes overwritten_ns torn);
         same!(Shared, types::packets_shared: taken openings snap_bytes);
     }

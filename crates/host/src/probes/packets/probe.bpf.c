@@ -38,15 +38,18 @@ struct __sk_buff {
     __u32 ifindex;
 };
 
+// Half of what is kept of a busy host are packets of less than a hundred bytes: each byte here is a hundredth of the
+// time that the memory reaches back.
 struct record {
-    __u64 time_ns;
-    __u32 length;
+    __u32 after_low; // nanoseconds after the first packet of its block, the lower 32 bits
     __u32 interface;
+    __u32 length_and_after_high; // length of the packet in 24 bits, the upper 8 bits of the time
     __u16 kept;
-    __u16 protocol; // as on the wire
-    __u8 type;      // sll_pkttype
-    __u8 spare[3];
+    __u8 type;    // sll_pkttype
+    __u8 version; // of IP
 };
+#define MOST_LENGTH ((1u << 24) - 1)
+#define MOST_AFTER_NS ((1ull << 40) - 1)
 
 struct block_head {
     __u64 number; // from 1; 0 while it changes hands
@@ -64,6 +67,7 @@ struct block {
 
 struct opening {
     __u64 stamp; // its number plus one, written last
+    __u64 time_ns;
     struct record record;
     __u8 data[OPENING_BYTES];
 };
@@ -77,7 +81,8 @@ struct packets_state {
     __u64 bytes;
     __u64 overwritten_ns; // time of the last packet that it has overwritten
     __u64 torn;           // packets whose block another CPU took meanwhile
-    __u64 spare[2];
+    __u64 first_ns;       // since when it has its block
+    __u64 spare;
 };
 
 // What all CPUs share with the reader.
@@ -126,7 +131,7 @@ static __always_inline __u64 blocks_taken(struct packets_shared *all)
 }
 
 // Takes the oldest block of all.
-static __noinline int take_block(struct packets_shared *all, struct packets_state *state, __u32 cpu)
+static __noinline int take_block(struct packets_shared *all, struct packets_state *state, __u32 cpu, __u64 now)
 {
     if (!all || !state || !blocks_number)
         return 0;
@@ -146,11 +151,13 @@ static __noinline int take_block(struct packets_shared *all, struct packets_stat
     state->number = number;
     state->index = index;
     state->used = sizeof(struct block_head);
+    state->first_ns = now;
     return 1;
 }
 
 // Keeps a packet that opens or closes its connection.
-static __always_inline void keep_opening(struct packets_shared *all, struct record *record, __u8 *at, __u32 header)
+static __always_inline void keep_opening(struct packets_shared *all, __u64 now, struct record *record, __u8 *at,
+                                         __u32 header)
 {
     if (record->kept < header + 14 || !(at[header + 13] & OPENS_OR_CLOSES))
         return;
@@ -160,6 +167,7 @@ static __always_inline void keep_opening(struct packets_shared *all, struct reco
     if (!opening)
         return;
     PUBLISH(opening->stamp, 0);
+    opening->time_ns = now;
     opening->record = *record;
     __builtin_memcpy(opening->data, at, OPENING_BYTES);
     PUBLISH(opening->stamp, number + 1);
@@ -172,9 +180,11 @@ static __always_inline int keep(struct __sk_buff *skb, struct packets_shared *al
     struct packets_state *state = bpf_map_lookup_elem(&states, &cpu);
     if (!state)
         return 0;
+    __u64 now = bpf_ktime_get_ns();
     __u32 room = BLOCK_BYTES - sizeof(struct record) - most;
-    if (!state->number || state->used > room || blocks_taken(all) - state->number >= leaves_after) {
-        if (!take_block(all, state, cpu))
+    if (!state->number || state->used > room || blocks_taken(all) - state->number >= leaves_after ||
+        now - state->first_ns > MOST_AFTER_NS) {
+        if (!take_block(all, state, cpu, now))
             return 0;
     }
     __u32 index = state->index, used = state->used;
@@ -188,17 +198,19 @@ static __always_inline int keep(struct __sk_buff *skb, struct packets_shared *al
         return 0;
     barrier_var(kept);
     kept = ((kept - 1) & (most - 1)) + 1;
-    __u64 now = bpf_ktime_get_ns();
     struct record *record = (void *)block + used;
     __u8 *at = (__u8 *)(record + 1);
     if (bpf_skb_load_bytes(skb, 0, at, kept))
         return 0;
-    record->time_ns = now;
-    record->length = skb->len;
+    bool v4 = skb->protocol == __builtin_bswap16(ETHERTYPE_IPV4);
+    __u64 after_ns = now - state->first_ns;
+    __u32 length = skb->len;
+    record->after_low = after_ns;
     record->interface = skb->ifindex;
+    record->length_and_after_high = (length < MOST_LENGTH ? length : MOST_LENGTH) | (after_ns >> 32) << 24;
     record->kept = kept;
-    record->protocol = skb->protocol;
     record->type = skb->pkt_type;
+    record->version = v4 ? 4 : 6;
     // This CPU stood still while the others filled all blocks but a few.
     if (blocks_taken(all) - state->number >= blocks_number) {
         state->torn++;
@@ -206,14 +218,14 @@ static __always_inline int keep(struct __sk_buff *skb, struct packets_shared *al
         return 0;
     }
     if (tcp) {
-        if (skb->protocol == __builtin_bswap16(ETHERTYPE_IPV4))
-            keep_opening(all, record, at, (at[0] & 0x0f) * 4);
+        if (v4)
+            keep_opening(all, now, record, at, (at[0] & 0x0f) * 4);
         else
-            keep_opening(all, record, at, 40);
+            keep_opening(all, now, record, at, 40);
     }
     __u32 bytes = (sizeof(struct record) + kept + 7) & ~7u;
     if (used == sizeof(struct block_head))
-        block->head.first_ns = now;
+        block->head.first_ns = state->first_ns;
     block->head.last_ns = now;
     state->packets++;
     state->bytes += bytes;
