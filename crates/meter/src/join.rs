@@ -7,16 +7,16 @@
 //! is recognised too.
 
 use crate::entry::{Call, Entry, Key, MAX_DURATION_NS, Outline, State, Waiting};
-use crate::ingest::origins::{Interned, OTHER_NAME};
+use crate::ingest::origins::Interned;
 use crate::ingest::semconv::SpanKind;
 use crate::ingest::walk::SpanFacts;
 use crate::keep::Keep;
 use crate::peers::Fate;
 use crate::pending::{KeyMaker, Pending, Position};
+use crate::services::Services;
 use crate::window::CallFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, CallStatus, Side};
-use std::ops::AddAssign;
 
 /// One side of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,28 +76,6 @@ pub enum Outcome {
     Retracted(Retracted),
 }
 
-/// Matched and unmatched spans of one service, in both roles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCounts {
-    /// CLIENT spans that found their mate.
-    pub client_joined: u64,
-    /// CLIENT spans that found no mate in time, or were evicted.
-    pub client_unmatched: u64,
-    /// SERVER spans that found their mate.
-    pub server_joined: u64,
-    /// SERVER spans that found no mate in time, or were evicted.
-    pub server_unmatched: u64,
-}
-
-impl AddAssign for ServiceCounts {
-    fn add_assign(&mut self, other: ServiceCounts) {
-        self.client_joined += other.client_joined;
-        self.client_unmatched += other.client_unmatched;
-        self.server_joined += other.server_joined;
-        self.server_unmatched += other.server_unmatched;
-    }
-}
-
 /// Milliseconds since an arrival. Requests are processed concurrently, so an earlier request may be processed
 /// later; its mates have then waited for 0 ms, and not for nearly 2^32 ms.
 #[inline]
@@ -141,8 +119,8 @@ pub struct Join {
     pub accounting: Accounting,
     /// Reasons for malformed spans.
     pub malformed: Malformed,
-    /// Counts by name number of the service.
-    pub services: Vec<ServiceCounts>,
+    /// Spans without a mate by service; those with one are counted where their call is recorded.
+    pub unmatched: Services,
 }
 
 impl Join {
@@ -157,7 +135,7 @@ impl Join {
             asked: None,
             accounting: Accounting::default(),
             malformed: Malformed::default(),
-            services: Vec::new(),
+            unmatched: Services::default(),
         }
     }
 
@@ -289,7 +267,7 @@ impl Join {
         let (state, first_arrival_ms) = (entry.state(), entry.arrival_ms());
         let known_tag = match state {
             State::Waiting(half) if half.side != side => {
-                return self.joined(span, outline, position, half, first_arrival_ms, names);
+                return self.joined(span, outline, position, half, first_arrival_ms);
             }
             State::Waiting(half) => half.server_tag,
             State::Call(call) => call.server_tag,
@@ -317,7 +295,6 @@ impl Join {
         position: Position,
         waiting: Waiting,
         first_arrival_ms: u32,
-        names: &Interned,
     ) -> Outcome {
         let arriving = Half {
             start_ns: span.start_ns,
@@ -337,8 +314,6 @@ impl Join {
         };
         self.accounting.pending -= 1;
         self.accounting.joined += 2;
-        self.service(names.origin(client.origin).service).client_joined += 1;
-        self.service(names.origin(server.origin).service).server_joined += 1;
         let outline = outline.and(waiting.outline);
         self.pending.get_mut(position).join(client.duration_ns, server.duration_ns, outline, server_tag);
         Outcome::Joined(Joined {
@@ -422,7 +397,7 @@ impl Join {
     }
 
     fn count_unmatched(&mut self, side: Side, origin: u32, names: &Interned) {
-        let counts = self.service(names.origin(origin).service);
+        let counts = self.unmatched.of(names.origin(origin).service);
         match side {
             Side::Client => counts.client_unmatched += 1,
             Side::Server => counts.server_unmatched += 1,
@@ -462,21 +437,6 @@ impl Join {
             None => {}
         }
         true
-    }
-
-    /// Moves the counts of the service with this forgotten name number to `other`.
-    pub fn forget_service(&mut self, number: u32) {
-        let Some(counts) = self.services.get_mut(number as usize).map(std::mem::take) else { return };
-        *self.service(OTHER_NAME) += counts;
-    }
-
-    #[inline]
-    fn service(&mut self, number: u32) -> &mut ServiceCounts {
-        let at = number as usize;
-        if self.services.len() <= at {
-            self.services.resize(at + 1, ServiceCounts::default());
-        }
-        &mut self.services[at]
     }
 }
 

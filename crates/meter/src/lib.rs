@@ -24,6 +24,7 @@ pub mod report;
 pub mod rpc_status;
 pub mod samples;
 pub mod serve;
+pub mod services;
 pub mod spool;
 pub mod usual;
 pub mod window;

@@ -3,9 +3,9 @@
 use crate::addresses;
 use crate::engine::{ClockStep, LimitFigures, Overview};
 use crate::history::OverTime;
-use crate::join::ServiceCounts;
 use crate::report::*;
 use crate::serve::places::PortFigures;
+use crate::services::ServiceCounts;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;

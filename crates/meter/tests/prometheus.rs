@@ -19,9 +19,9 @@ use spangap_meter::export::prometheus::{Format, encode, negotiate};
 use spangap_meter::export::snapshot::{
     HistoryFigures, KafkaFigures, ProcessFigures, RequestFigures, Snapshot,
 };
-use spangap_meter::join::ServiceCounts;
 use spangap_meter::report::{ClickHouseCoverage, KafkaCoverage, KafkaPartition};
 use spangap_meter::serve::places::PortFigures;
+use spangap_meter::services::ServiceCounts;
 use spangap_meter::spool::SpoolFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::histogram::bucket_index;

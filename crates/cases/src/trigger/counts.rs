@@ -96,7 +96,7 @@ impl Counts {
             Statistic::Mean => Some(self.mean_ns()),
             Statistic::P90 => Some(self.quantile_ns(0.9)),
             Statistic::P99 => (self.calls >= LEAST_FOR_P99).then(|| self.quantile_ns(0.99)),
-            Statistic::Slowest => None,
+            Statistic::Slowest | Statistic::Lasting => None,
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Statistic {
     P99,
     /// Calls far beyond the 99th percentile of the whole baseline: their median.
     Slowest,
+    /// The same, of which there are a few in most windows of a minute: the median of the slowest of each window.
+    Lasting,
 }
 
 /// Figures that a single window has by itself, in the order of [`Window::figures`].
@@ -44,6 +46,9 @@ pub(super) const FIGURES: [Figure; 8] = [
 
 /// Figures that require a baseline. Their bits follow those of [`FIGURES`].
 pub(super) const SLOWEST: [Figure; 2] = [Figure::Gap(Statistic::Slowest), Figure::Client(Statistic::Slowest)];
+
+/// Those of the last minute.
+pub(super) const LASTING: [Figure; 2] = [Figure::Gap(Statistic::Lasting), Figure::Client(Statistic::Lasting)];
 
 impl Figure {
     /// What it is a statistic of.
@@ -75,6 +80,7 @@ impl fmt::Display for Figure {
             Statistic::P90 => write!(f, "p90 of the {what}"),
             Statistic::P99 => write!(f, "p99 of the {what}"),
             Statistic::Slowest => write!(f, "{what} of the slowest calls"),
+            Statistic::Lasting => write!(f, "{what} of a few calls, for a minute"),
         }
     }
 }

@@ -15,15 +15,18 @@
 //!
 //! A few very long calls move neither the mean nor the p90, and a window of few calls has no p99. So calls far beyond
 //! the p99 of the whole baseline are counted as well: a window is out of range if their fraction is far larger than in
-//! nearly all recent windows.
+//! nearly all recent windows. Where each window has too few of them even for that, those of a minute are compared with
+//! all before ([`lasting`]).
 
 mod counts;
 mod figure;
+mod lasting;
 mod window;
 
 pub use counts::Counts;
-use figure::{FIGURES, SLOWEST};
+use figure::{FIGURES, LASTING, SLOWEST};
 pub use figure::{Figure, Statistic};
+use lasting::Lasting;
 use std::collections::VecDeque;
 use window::Figures;
 pub use window::{LEAST_CALLS, Stretch, Window};
@@ -125,6 +128,9 @@ pub struct Watch {
     row: u32,
     /// Calls over the threshold in the last minute, by window.
     over: VecDeque<u64>,
+    lasting: Lasting,
+    /// Beyond this is one of the few long calls by which the pair has left its baseline last, nanoseconds.
+    lasting_ns: u64,
 }
 
 impl Watch {
@@ -157,11 +163,17 @@ impl Watch {
         let patient = beyond.into_iter().zip(self.beyond).filter(|(_, row)| *row >= PATIENT);
         let mut lefts = again.filter_map(|(_, left)| left).chain(patient.filter_map(|(left, _)| left));
         let left = lefts.find(|left| self.is_no_chance(left, &window));
+        let lasting = self.left_for_a_minute(&window);
+        let began = lasting.filter(|_| left.is_none()).map(|(_, began)| began);
+        let left = left.or(lasting.map(|(left, _)| left));
+        if left.is_some() || !is_usual {
+            self.lasting.last_is_unusual();
+        }
         let is_news = left.is_some() && self.row <= NEW_USUAL;
         let may_be_a_row = self.beyond.iter().any(|row| (1..PATIENT).contains(row));
         if is_news {
             if self.row == 0 {
-                self.row_began = self.held.first().unwrap_or(&window).between;
+                self.row_began = began.unwrap_or(self.held.first().unwrap_or(&window).between);
             }
             self.held.clear();
         } else if self.row == 0 || left.is_some() {
@@ -230,6 +242,7 @@ impl Watch {
             recent: self.recent.clone(),
             older: self.older.clone(),
             p99_ns: self.p99_ns,
+            lasting_ns: self.lasting_ns,
             ..Watch::default()
         })
     }
@@ -267,10 +280,27 @@ impl Watch {
         own.chain((0..SLOWEST.len()).map(|of| self.left_by_slowest(of, window)))
     }
 
+    /// Calls beyond this are far beyond the p99 of the baseline.
+    fn far_ns(&self, of: usize) -> Option<u64> {
+        let p99_ns = self.p99_ns[of]?;
+        Some((p99_ns * Watch::factor(self.baseline.len())).max(p99_ns + LEAST_NS) as u64)
+    }
+
+    /// Whether a few calls take very long since a minute, with the first window of these; of a long baseline alone.
+    fn left_for_a_minute(&mut self, window: &Window) -> Option<(Left, [u64; 2])> {
+        let levels_ns = [self.far_ns(0)?, self.far_ns(1)?];
+        if self.baseline.len() < LONG {
+            return None;
+        }
+        self.lasting.take(window, levels_ns);
+        let left = (0..LASTING.len()).find_map(|of| self.lasting.left(of, self.p99_ns[of]?))?;
+        self.lasting_ns = left.0.level_ns();
+        Some(left)
+    }
+
     /// Whether far more calls of a window than usual lie far beyond the p99 of the baseline.
     fn left_by_slowest(&self, of: usize, window: &Window) -> Option<Left> {
-        let (counts, p99_ns) = (&window.counts[of], self.p99_ns[of]?);
-        let level_ns = (p99_ns * Watch::factor(self.baseline.len())).max(p99_ns + LEAST_NS) as u64;
+        let (counts, p99_ns, level_ns) = (&window.counts[of], self.p99_ns[of]?, self.far_ns(of)?);
         let share = |counts: &Counts| counts.over(level_ns) as f64 / counts.calls.max(1) as f64;
         let now = share(counts);
         if counts.over(level_ns) < LEAST_SLOWEST {
@@ -366,6 +396,10 @@ pub struct Remembered(Watch);
 impl Remembered {
     /// Whether a window is out of their range in this figure.
     pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
+        if LASTING.contains(&figure) {
+            // One such call is what most of the windows had.
+            return window.counts[figure.of()].over(self.0.lasting_ns) > 0;
+        }
         self.0.lefts(window, true).flatten().any(|left| left.figure == figure)
     }
 

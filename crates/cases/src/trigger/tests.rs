@@ -217,6 +217,57 @@ fn a_few_calls_that_take_very_long_are_seen() {
     assert_eq!(false_alarms, 0, "nothing happened");
 }
 
+/// A client whose event loop stands still now and then: one call in a hundred and fifty takes a tenth of a second, for minutes.
+/// No window has more than three of them.
+#[test]
+fn a_few_calls_that_take_very_long_for_a_minute_are_seen() {
+    let after = |seed: u64, share: f64| {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma: 0.5 });
+        let mut watch = Watch::default();
+        for _ in 0..90 {
+            assert!(!matches!(watch.take(pair.slot(60.0, 1.0).unwrap()), State::Out(_)));
+        }
+        pair.noise = Noise::Stalls { sigma: 0.5, share };
+        (1..=24).find(|_| matches!(watch.take(pair.slot(60.0, 1.0).unwrap()), State::Out(_)))
+    };
+    let found: Vec<Option<usize>> = (0..100).map(|seed| after(seed, 0.007)).collect();
+    assert!(found.iter().flatten().count() >= 90, "within two minutes: {found:?}");
+    assert!((0..100).all(|seed| after(seed, 0.0).is_none()), "nothing happened");
+    // Some have always been that long.
+    let mut pair = Pair::new(1, Noise::Stalls { sigma: 0.5, share: 0.007 });
+    assert_eq!(alarms(&mut pair, &mut Watch::default(), 2 * HOUR, |_| 60.0), 0);
+}
+
+/// While it goes on, most windows are out by a single such call, and none is after it has ended.
+#[test]
+fn a_few_long_calls_are_over_when_none_comes_any_more() {
+    let mut found = 0;
+    for seed in 0..20 {
+        let mut pair = Pair::new(seed, Noise::LogNormal { sigma: 0.5 });
+        let mut watch = Watch::default();
+        for _ in 0..90 {
+            watch.take(pair.slot(60.0, 1.0).unwrap());
+        }
+        pair.noise = Noise::Stalls { sigma: 0.5, share: 0.006 };
+        let left = (0..24).find_map(|_| match watch.take(pair.slot(60.0, 1.0).unwrap()) {
+            State::Out(left) => Some(left),
+            _ => None,
+        });
+        // By chance, two windows in a row may have enough of them to be out by themselves.
+        let Some(left) = left.filter(|left| LASTING.contains(&left.figure)) else { continue };
+        found += 1;
+        let usual = watch.remembered();
+        let mut out =
+            || (0..60).filter(|_| usual.is_out(&pair.slot(60.0, 1.0).unwrap(), left.figure)).count();
+        let during = out();
+        pair.noise = Noise::LogNormal { sigma: 0.5 };
+        let mut out =
+            || (0..60).filter(|_| usual.is_out(&pair.slot(60.0, 1.0).unwrap(), left.figure)).count();
+        assert!(during >= 35 && out() == 0, "seed {seed}: {during} of 60 windows are out: {left:?}");
+    }
+    assert!(found >= 5, "{found} of 20");
+}
+
 /// A baseline of three quarters of a minute, and then a line that occasionally loses a packet: a third of the
 /// calls take a round trip more. That is less than the factor of a short baseline, and lasts.
 #[test]

@@ -4,13 +4,13 @@
 //! closed in one lane and open in another, and nobody ever holds the locks of two lanes.
 
 use super::read::named;
-use super::shard::Shard;
 use super::{
     CLOCK_STEP_MS, CLOSE_GRACE_MS, ClockStep, EXPIRE_AT_ONCE, IDLE_GRACE_MS, MAX_CLOSED_MINUTES,
     MAX_REPORTED_CLOCK_STEPS, Meter, Minutes, SWEEP_CROWDED_MS, SWEEP_MS,
 };
 use crate::join::{Asked, waited_ms};
 use crate::peers::Expired;
+use crate::services::Services;
 use crate::window::{Minute, minute_of};
 use spangap_model::{Accounting, PairStats};
 use std::collections::{BTreeMap, VecDeque};
@@ -170,11 +170,13 @@ impl Meter {
             self.common.pairs().mark(&mut live);
             self.common.clocks.mark(&mut live);
             let forgotten = interned.forget_names(&live);
-            let forget = |shard: &mut Shard| {
-                forgotten.iter().for_each(|number| shard.join.forget_service(*number));
-            };
-            self.each_shard().for_each(|mut shard| forget(&mut shard));
-            self.each_lane().for_each(|mut lane| forget(&mut lane.of_partitions));
+            let forget =
+                |services: &mut Services| forgotten.iter().for_each(|number| services.forget(*number));
+            self.each_shard().for_each(|mut shard| forget(&mut shard.join.unmatched));
+            self.each_lane().for_each(|mut lane| {
+                forget(&mut lane.of_partitions.join.unmatched);
+                forget(&mut lane.stats.joined);
+            });
         }
     }
 

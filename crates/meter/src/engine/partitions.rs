@@ -17,8 +17,9 @@ use crate::entry::State as EntryState;
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{SpanFacts, walk};
 use crate::ingest::wire::WalkError;
-use crate::join::{Outcome, Retracted, ServiceCounts, id_of_call, waited_ms};
+use crate::join::{Outcome, Retracted, id_of_call, waited_ms};
 use crate::pending::{KeyMaker, Pending};
+use crate::services::Services;
 use rustc_hash::FxHashMap;
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
@@ -118,7 +119,7 @@ struct ReadBack {
     time_ms: u64,
     accounting: Accounting,
     malformed: Malformed,
-    services: Vec<ServiceCounts>,
+    unmatched: Services,
 }
 
 impl Partition {
@@ -341,7 +342,7 @@ impl Lane {
         if let Some(back) = &mut partition.read_back {
             swap(&mut self.of_partitions.join.accounting, &mut back.accounting);
             swap(&mut self.of_partitions.join.malformed, &mut back.malformed);
-            swap(&mut self.of_partitions.join.services, &mut back.services);
+            swap(&mut self.of_partitions.join.unmatched, &mut back.unmatched);
         }
     }
 

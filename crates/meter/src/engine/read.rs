@@ -7,10 +7,10 @@ use crate::candidates::Candidates;
 use crate::cluster;
 use crate::ingest::origins::Interned;
 use crate::ingest::versions::VersionChange;
-use crate::join::ServiceCounts;
 use crate::pairs::Pairs;
 use crate::report::KubernetesCoverage;
 use crate::samples::{Drawn, drawn};
+use crate::services::Services;
 use crate::usual::UsualOfPairs;
 use crate::window::Minute;
 use rustc_hash::FxHashMap;
@@ -264,8 +264,9 @@ impl Meter {
             // One limit for all.
             sums.pending_bytes_limit = shard.join.pending().max_bytes();
         }
-        let services = sums.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
-        let services = services.filter_map(|(i, c)| Some((interned.name(i as u32)?.clone(), *c))).collect();
+        let services = sums.services.counted();
+        let services = services.filter_map(|(number, counts)| Some((interned.name(number)?.clone(), counts)));
+        let services = services.collect();
         Overview {
             accounting: sums.accounting,
             malformed: sums.malformed,
@@ -354,7 +355,7 @@ impl Meter {
 struct Sums {
     accounting: Accounting,
     malformed: Malformed,
-    services: Vec<ServiceCounts>,
+    services: Services,
     calls: CallCounts,
     handed_over: u64,
     pending_bytes: u64,
@@ -372,10 +373,7 @@ impl Sums {
         let (join, keep) = (&shard.join, shard.join.keep());
         self.accounting += join.accounting;
         self.malformed += join.malformed;
-        if self.services.len() < join.services.len() {
-            self.services.resize(join.services.len(), ServiceCounts::default());
-        }
-        self.services.iter_mut().zip(&join.services).for_each(|(sum, counts)| *sum += *counts);
+        self.services += &join.unmatched;
         self.whole_bytes += keep.written_bytes().min(keep.bytes() as u64);
         self.whole_bytes_limit += keep.bytes() as u64;
         self.whole_refused += keep.refused();
@@ -385,6 +383,7 @@ impl Sums {
 
     fn add_lane(&mut self, lane: &Lane) {
         self.add(&lane.of_partitions);
+        self.services += &lane.stats.joined;
         self.calls += lane.stats.calls;
         self.handed_over += lane.partitions.handed_over;
         self.pending_bytes += lane.partitions.pending_bytes();

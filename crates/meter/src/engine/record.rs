@@ -28,6 +28,8 @@ impl Statistics {
         let Surroundings { interned, common } = around;
         let client = interned.origin(call.client.origin);
         let server = interned.origin(call.server.origin);
+        self.joined.of(client.service).client_joined += 1;
+        self.joined.of(server.service).server_joined += 1;
         let names = common.grouping.names(client, server);
         let Numbered { number: pair, is_other } = self.known_pairs.find(names, &common.pairs, interned);
         let mut figures = CallFigures {

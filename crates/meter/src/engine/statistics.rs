@@ -10,6 +10,7 @@ use crate::candidates::Candidates;
 use crate::offset::KnownClocks;
 use crate::pairs::KnownPairs;
 use crate::samples::Samples;
+use crate::services::Services;
 use crate::window::{Minute, Windows};
 use spangap_model::PairStats;
 use std::ops::AddAssign;
@@ -46,6 +47,8 @@ pub(super) struct Statistics {
     pub(super) known_pairs: KnownPairs,
     pub(super) known_clocks: KnownClocks,
     pub(super) calls: CallCounts,
+    /// Their spans by service.
+    pub(super) joined: Services,
 }
 
 impl Statistics {
@@ -61,6 +64,7 @@ impl Statistics {
             known_pairs: KnownPairs::default(),
             known_clocks: KnownClocks::default(),
             calls: CallCounts::default(),
+            joined: Services::default(),
         }
     }
 
