@@ -14,13 +14,13 @@ const LEAST_BEFORE: usize = 36;
 /// Of the calls in a minute, at least this share takes that long.
 const LEAST_SHARE: f64 = 0.005;
 
-/// The calls of a window, gaps or client durations.
+/// The calls of a window, gaps or client durations. Small: each pair has 132 windows of both.
 #[derive(Clone, Copy, Debug, Default)]
 struct Calls {
-    all: u64,
+    all: u32,
     /// Far beyond the p99 of the baseline.
-    far: u64,
-    slowest_ns: f64,
+    far: u32,
+    slowest_ns: f32,
 }
 
 #[derive(Clone, Debug)]
@@ -46,14 +46,14 @@ struct Sum {
 }
 
 impl Sum {
-    fn of<'a>(windows: impl Iterator<Item = &'a Passed>, of: usize, level_ns: f64) -> Sum {
+    fn of<'a>(windows: impl Iterator<Item = &'a Passed>, of: usize, level_ns: f32) -> Sum {
         windows.fold(Sum::default(), |sum, window| {
             let calls = window.calls[of];
             Sum {
                 windows: sum.windows + 1,
                 windows_beyond: sum.windows_beyond + u64::from(calls.slowest_ns > level_ns),
-                all: sum.all + calls.all,
-                far: sum.far + calls.far,
+                all: sum.all + u64::from(calls.all),
+                far: sum.far + u64::from(calls.far),
             }
         })
     }
@@ -71,7 +71,12 @@ impl Lasting {
         }
         let calls = [0, 1].map(|of| {
             let counts = &window.counts[of];
-            Calls { all: counts.calls, far: counts.over(levels_ns[of]), slowest_ns: counts.quantile_ns(1.0) }
+            let number = |calls: u64| u32::try_from(calls).unwrap_or(u32::MAX);
+            Calls {
+                all: number(counts.calls),
+                far: number(counts.over(levels_ns[of])),
+                slowest_ns: counts.quantile_ns(1.0) as f32,
+            }
         });
         self.0.push_back(Passed { calls, between: window.between, is_usual: true });
     }
@@ -87,10 +92,10 @@ impl Lasting {
     pub fn left(&self, of: usize, p99_ns: f64) -> Option<(Left, [u64; 2])> {
         let before = self.0.len().checked_sub(LATE)?;
         let late = || self.0.iter().skip(before);
-        let mut slowest: Vec<f64> = late().map(|window| window.calls[of].slowest_ns).collect();
-        slowest.sort_by(f64::total_cmp);
+        let mut slowest: Vec<f32> = late().map(|window| window.calls[of].slowest_ns).collect();
+        slowest.sort_by(f32::total_cmp);
         let left = Left { figure: LASTING[of], usual_ns: p99_ns as u64, now_ns: slowest[LATE / 2] as u64 };
-        let level_ns = left.level_ns() as f64;
+        let level_ns = left.level_ns() as f32;
         let now = Sum::of(late(), of, level_ns);
         let before = Sum::of(self.0.iter().take(before).filter(|window| window.is_usual), of, level_ns);
         let is_share = now.share() >= LEAST_SHARE && now.share() > TIMES_SHARE * before.share();
