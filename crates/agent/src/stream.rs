@@ -1,7 +1,7 @@
 //! Sends the files of a slice in pieces, as they are written: a whole file need not be in memory once more.
 
-use spangap_fleet::slice::{PIECE_BYTES, piece};
-use spangap_fleet::v1::{FromAgent, from_agent::What};
+use spangap_fleet::slice::{PIECE_BYTES, piece, pieces};
+use spangap_fleet::v1::{FromAgent, SlicePiece, from_agent::What};
 use std::io::{self, Write};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,7 +26,7 @@ pub(crate) struct Stream<'a> {
 impl Stream<'_> {
     /// Sends a whole file.
     pub fn send(&self, name: &'static str, bytes: &[u8]) -> Result<(), Broken> {
-        bytes.chunks(PIECE_BYTES).try_for_each(|bytes| self.piece(name, bytes))
+        pieces(self.ask, name, bytes).try_for_each(|piece| self.deliver(piece))
     }
 
     /// Begins a file, which is sent as it is written.
@@ -34,11 +34,11 @@ impl Stream<'_> {
         File { stream: self, name, next: Vec::with_capacity(PIECE_BYTES), broken: None }
     }
 
-    fn piece(&self, name: &'static str, bytes: &[u8]) -> Result<(), Broken> {
+    fn deliver(&self, piece: io::Result<SlicePiece>) -> Result<(), Broken> {
         if self.cancelled.load(Relaxed) {
             return Err(Broken::Because("cancelled".into()));
         }
-        let piece = piece(self.ask, name, bytes).map_err(|error| Broken::Because(error.to_string()))?;
+        let piece = piece.map_err(|error| Broken::Because(error.to_string()))?;
         self.to.blocking_send(FromAgent { what: Some(What::Piece(piece)) }).map_err(|_| Broken::Gone)
     }
 }
@@ -54,18 +54,24 @@ pub(crate) struct File<'a> {
 impl File<'_> {
     /// Sends the rest.
     pub fn end(mut self) -> Result<(), Broken> {
-        if self.broken.is_none() && !self.next.is_empty() {
-            self.broken = self.stream.piece(self.name, &self.next).err();
+        if !self.next.is_empty() {
+            self.deliver();
         }
         self.broken.map_or(Ok(()), Err)
+    }
+
+    fn deliver(&mut self) {
+        if self.broken.is_none() {
+            self.broken = self.stream.deliver(piece(self.stream.ask, self.name, &self.next)).err();
+        }
+        self.next.clear();
     }
 }
 
 impl Write for File<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.next.len() == PIECE_BYTES && self.broken.is_none() {
-            self.broken = self.stream.piece(self.name, &self.next).err();
-            self.next.clear();
+        if self.next.len() == PIECE_BYTES {
+            self.deliver();
         }
         if self.broken.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());

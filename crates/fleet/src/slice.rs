@@ -1,7 +1,7 @@
 //! Files of a slice, cut into separately compressed pieces, and reassembled within bounds.
 
 use crate::v1::SlicePiece;
-use std::io::{self, Read};
+use std::io;
 
 /// Packets, as pcapng.
 pub const CAPTURE: &str = "capture.pcapng";
@@ -62,34 +62,9 @@ pub fn piece(ask: u64, file: &'static str, bytes: &[u8]) -> io::Result<SlicePiec
     Ok(SlicePiece { ask, file: file.into(), zstd: zstd.into() })
 }
 
-/// Cuts a file into pieces.
-#[derive(Debug)]
-pub struct Pieces<R> {
-    ask: u64,
-    file: &'static str,
-    from: R,
-    buffer: Vec<u8>,
-}
-
-impl<R: Read> Pieces<R> {
-    /// `file` is one of [`FILES`].
-    pub fn new(ask: u64, file: &'static str, from: R) -> Pieces<R> {
-        Pieces { ask, file, from, buffer: Vec::with_capacity(PIECE_BYTES) }
-    }
-}
-
-impl<R: Read> Iterator for Pieces<R> {
-    type Item = io::Result<SlicePiece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.buffer.clear();
-        let read = self.from.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut self.buffer);
-        match read {
-            Ok(0) => None,
-            Ok(_) => Some(piece(self.ask, self.file, &self.buffer)),
-            Err(error) => Some(Err(error)),
-        }
-    }
+/// A file in pieces.
+pub fn pieces(ask: u64, file: &'static str, bytes: &[u8]) -> impl Iterator<Item = io::Result<SlicePiece>> {
+    bytes.chunks(PIECE_BYTES).map(move |bytes| piece(ask, file, bytes))
 }
 
 /// Reassembles the pieces of one slice within its limit.
@@ -160,8 +135,8 @@ mod tests {
         Ok(files)
     }
 
-    fn pieces(file: &'static str, bytes: &[u8]) -> Vec<SlicePiece> {
-        Pieces::new(7, file, bytes).collect::<io::Result<_>>().expect("memory can be read")
+    fn all_pieces(file: &'static str, bytes: &[u8]) -> Vec<SlicePiece> {
+        pieces(7, file, bytes).collect::<io::Result<_>>().expect("memory can be compressed")
     }
 
     proptest! {
@@ -169,7 +144,7 @@ mod tests {
         #[test]
         fn files_survive_cutting_and_reassembly(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
             let bytes: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(seed)).collect();
-            let all = [pieces(CAPTURE, &bytes), pieces(MACHINE, b"{}")].concat();
+            let all = [all_pieces(CAPTURE, &bytes), all_pieces(MACHINE, b"{}")].concat();
             let files = gather(u64::MAX, &all).expect("they keep the rules");
             let capture = files.iter().find(|(name, _)| *name == CAPTURE).map_or(&[][..], |(_, bytes)| bytes);
             prop_assert_eq!(capture, &bytes[..]);
@@ -194,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_slice_ends_at_its_limit() {
-        let all = pieces(CAPTURE, &[1; 3000]);
+        let all = all_pieces(CAPTURE, &[1; 3000]);
         assert!(matches!(gather(2999, &all), Err(SliceError::TooLong { limit: 2999, .. })));
         assert!(gather(3000, &all).is_ok());
     }
@@ -202,14 +177,14 @@ mod tests {
     #[test]
     fn a_name_of_the_agents_own_is_refused() {
         for name in ["../../etc/passwd", "truth.json", "", "capture.pcapng\0"] {
-            let piece = SlicePiece { ask: 1, file: name.into(), ..pieces(MACHINE, b"{}").remove(0) };
+            let piece = SlicePiece { ask: 1, file: name.into(), ..all_pieces(MACHINE, b"{}").remove(0) };
             assert!(matches!(gather(1 << 20, &[piece]), Err(SliceError::Name(_))), "{name}");
         }
     }
 
     #[test]
     fn files_are_not_mixed() {
-        let (capture, machine) = (pieces(CAPTURE, b"a"), pieces(MACHINE, b"b"));
+        let (capture, machine) = (all_pieces(CAPTURE, b"a"), all_pieces(MACHINE, b"b"));
         let all = [capture.clone(), machine, capture].concat();
         assert!(matches!(gather(1 << 20, &all), Err(SliceError::Mixed(CAPTURE))));
     }

@@ -1,7 +1,7 @@
 //! An agent that sends what a test determines.
 
 use super::meter::Served;
-use spangap_fleet::slice::Pieces;
+use spangap_fleet::slice::{self, CAPTURE};
 use spangap_fleet::v1::fleet_client::FleetClient;
 use spangap_fleet::v1::{
     Ask, FromAgent, FromMeter, Health, Hello, Inventory, SliceEnd, SlicePiece, from_agent, from_meter,
@@ -147,10 +147,8 @@ impl Agent {
 /// A capture of the fixtures as pieces of a slice.
 pub fn pieces(ask: u64, capture: &str) -> Vec<SlicePiece> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../fixtures/captures", capture].iter().collect();
-    let file = std::fs::File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    Pieces::new(ask, spangap_fleet::slice::CAPTURE, file)
-        .map(|piece| piece.expect("it can be read"))
-        .collect()
+    let file = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    slice::pieces(ask, CAPTURE, &file).map(|piece| piece.expect("memory can be compressed")).collect()
 }
 
 /// A file of a slice with these bytes.

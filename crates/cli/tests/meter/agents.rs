@@ -7,7 +7,7 @@ use super::process::{Meter, PATIENCE, Program, until};
 use super::spans::calls;
 use prost::Message;
 use serde_json::Value;
-use spangap_fleet::slice::{CAPTURE, Pieces};
+use spangap_fleet::slice::{CAPTURE, pieces};
 use spangap_fleet::v1::fleet_client::FleetClient;
 use spangap_fleet::v1::{Container, FromAgent, Health, Hello, Inventory, from_agent, from_meter};
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ async fn attach(at: SocketAddr, number: u64) -> Option<()> {
                 Some(from_meter::What::Welcome(_)) => {}
                 // A part of the slice, and never the rest.
                 Some(from_meter::What::Ask(ask)) => {
-                    for piece in Pieces::new(ask.id, CAPTURE, &[7; 100][..]) {
+                    for piece in pieces(ask.id, CAPTURE, &[7; 100][..]) {
                         to.send(say(from_agent::What::Piece(piece.expect("memory")))).await.ok()?;
                     }
                 }

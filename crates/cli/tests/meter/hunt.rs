@@ -3,7 +3,7 @@
 use super::grpc::{channel, sender};
 use super::process::{Ended, Meter, Program, until};
 use super::spans::calls;
-use spangap_fleet::slice::{CAPTURE, Pieces};
+use spangap_fleet::slice::{CAPTURE, pieces};
 use spangap_fleet::v1::fleet_client::FleetClient;
 use spangap_fleet::v1::{FromAgent, Health, Hello, Inventory, SliceEnd, from_agent, from_meter};
 use std::io::Write;
@@ -55,7 +55,7 @@ async fn agent(meter: &Meter, host: &str, capture: Option<&str>, token: Option<&
             };
             let Ok(Some(said)) = said else { return };
             let Some(from_meter::What::Ask(ask)) = said.what else { continue };
-            let pieces = Pieces::new(ask.id, CAPTURE, &bytes[..]).map(|piece| piece.expect("memory"));
+            let pieces = pieces(ask.id, CAPTURE, &bytes[..]).map(|piece| piece.expect("memory"));
             let end = SliceEnd { ask: ask.id, ..SliceEnd::default() };
             let all = pieces.map(from_agent::What::Piece).chain([from_agent::What::End(end)]);
             for what in all {
