@@ -80,7 +80,7 @@ impl fmt::Display for Figure {
             Statistic::P90 => write!(f, "p90 of the {what}"),
             Statistic::P99 => write!(f, "p99 of the {what}"),
             Statistic::Slowest => write!(f, "{what} of the slowest calls"),
-            Statistic::Lasting => write!(f, "{what} of a few calls, for a minute"),
+            Statistic::Lasting => write!(f, "{what} of the slowest calls of a minute"),
         }
     }
 }
