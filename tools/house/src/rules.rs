@@ -184,6 +184,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/lab/src/actors/line/tun.rs",
     "crates/machine/src/freed.rs",
     "crates/meter/src/kafka/library/abi.rs",
+    "crates/meter/src/kafka/library/handles.rs",
     "crates/meter/src/kafka/library/mod.rs",
     "crates/meter/src/prefetch.rs",
     "crates/meter/src/serve/unsent.rs",

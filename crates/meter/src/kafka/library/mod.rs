@@ -4,9 +4,12 @@
 #![allow(unsafe_code)]
 
 mod abi;
+mod handles;
 
 use super::member::{Committed, Group};
-use abi::{Functions, RdList, RdMessage, RdPartition};
+use abi::{Functions, RdList, RdPartition};
+pub use handles::Received;
+use handles::{List, Queue};
 use libloading::Library as Loaded;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -186,38 +189,6 @@ extern "C" fn on_error(_: *mut c_void, code: c_int, reason: *const c_char, opaqu
     *problem = Some((text(reason), is_fatal));
 }
 
-/// A list of partitions, freed at its end.
-struct List<'l> {
-    library: &'l Library,
-    list: *mut RdList,
-}
-
-impl List<'_> {
-    fn add(&self, topic: &CStr, partition: i32, offset: i64) {
-        // SAFETY: the list is ours; the new element is valid until the next one is added.
-        unsafe {
-            (*(self.library.0.topic_partition_list_add)(self.list, topic.as_ptr(), partition)).offset = offset
-        };
-    }
-
-    fn elements(&mut self) -> &mut [RdPartition] {
-        // SAFETY: the list is ours, and has `cnt` elements.
-        unsafe {
-            match (*self.list).cnt {
-                0 => &mut [],
-                count => std::slice::from_raw_parts_mut((*self.list).elems, count as usize),
-            }
-        }
-    }
-}
-
-impl Drop for List<'_> {
-    fn drop(&mut self) {
-        // SAFETY: ours, and not used after.
-        unsafe { (self.library.0.topic_partition_list_destroy)(self.list) };
-    }
-}
-
 /// What a poll brings.
 #[derive(Debug)]
 pub enum Polled<'c> {
@@ -234,59 +205,6 @@ pub enum Polled<'c> {
     Problem(String),
     /// A problem after which the consumer is of no use.
     Fatal(String),
-}
-
-/// A message, freed at its end.
-pub struct Received<'c> {
-    library: &'c Library,
-    message: *mut RdMessage,
-}
-
-impl Received<'_> {
-    fn message(&self) -> &RdMessage {
-        // SAFETY: valid until it is destroyed.
-        unsafe { &*self.message }
-    }
-
-    /// Number of the partition.
-    pub fn partition(&self) -> i32 {
-        self.message().partition
-    }
-
-    /// Offset in the partition.
-    pub fn offset(&self) -> i64 {
-        self.message().offset
-    }
-
-    /// Timestamp in Unix milliseconds, by the producer or by the broker.
-    pub fn time_ms(&self) -> Option<u64> {
-        let mut kind = 0;
-        // SAFETY: valid until it is destroyed.
-        u64::try_from(unsafe { (self.library.0.message_timestamp)(self.message, &mut kind) }).ok()
-    }
-
-    /// The content.
-    pub fn payload(&self) -> &[u8] {
-        let message = self.message();
-        if message.payload.is_null() {
-            return &[];
-        }
-        // SAFETY: librdkafka's own buffer of this length, valid until the message is destroyed.
-        unsafe { std::slice::from_raw_parts(message.payload as *const u8, message.len) }
-    }
-}
-
-impl Drop for Received<'_> {
-    fn drop(&mut self) {
-        // SAFETY: ours, and not used after.
-        unsafe { (self.library.0.message_destroy)(self.message) };
-    }
-}
-
-impl fmt::Debug for Received<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "message {} of partition {}", self.offset(), self.partition())
-    }
 }
 
 /// A client of a consumer group.
@@ -520,48 +438,6 @@ impl Drop for Consumer {
             (self.library.0.destroy)(self.handle);
             ManuallyDrop::drop(&mut self.callback);
         }
-    }
-}
-
-/// Where the answers to a commit arrive, freed at its end; one that comes later is dropped.
-struct Queue<'c> {
-    library: &'c Library,
-    queue: *mut c_void,
-}
-
-impl<'c> Queue<'c> {
-    fn new(consumer: &'c Consumer) -> Queue<'c> {
-        // SAFETY: a valid handle.
-        let queue = unsafe { (consumer.library.0.queue_new)(consumer.handle) };
-        Queue { library: &consumer.library, queue }
-    }
-
-    /// The answer, if it comes within this time: of the commit as a whole, and of each of its partitions.
-    fn poll(&self, most_ms: c_int) -> Option<Result<(), String>> {
-        let functions = &self.library.0;
-        // SAFETY: a valid queue; an event is ours, and its list lives as long.
-        let codes = unsafe {
-            let event = (functions.queue_poll)(self.queue, most_ms);
-            if event.is_null() {
-                return None;
-            }
-            let mut codes = vec![(functions.event_error)(event)];
-            let list = (functions.event_topic_partition_list)(event);
-            if !list.is_null() && (*list).cnt > 0 {
-                let elements = std::slice::from_raw_parts((*list).elems, (*list).cnt as usize);
-                codes.extend(elements.iter().map(|element| element.err));
-            }
-            (functions.event_destroy)(event);
-            codes
-        };
-        Some(codes.into_iter().try_for_each(|code| self.library.error(code)))
-    }
-}
-
-impl Drop for Queue<'_> {
-    fn drop(&mut self) {
-        // SAFETY: ours, and not used after.
-        unsafe { (self.library.0.queue_destroy)(self.queue) };
     }
 }
 
