@@ -35,7 +35,15 @@ enum Word {
 const PACE: Duration = Duration::from_millis(20);
 
 /// Ports of changed connections.
-type Treated = Arc<Mutex<BTreeSet<u16>>>;
+type Treated = Arc<Mutex<Changed>>;
+
+/// What the agent has changed.
+#[derive(Clone, Debug, Default)]
+struct Changed {
+    ports: BTreeSet<u16>,
+    /// Number of orders so far.
+    orders: u64,
+}
 
 fn now_ns() -> i64 {
     UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as i64
@@ -80,6 +88,7 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
                 Some(order::What::Nodelay(set)) => {
                     assert!(set.for_ms <= 60_000 && !set.connections.is_empty(), "{set:?}");
                     changes += 1;
+                    treated.lock().unwrap().orders = changes;
                     last = order.id;
                     let of = |one: &Connection| one.local.rsplit(':').next().unwrap().parse::<u16>().unwrap();
                     let mut told: Vec<u16> = set.connections.iter().map(of).collect();
@@ -87,7 +96,7 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
                         told = vec![22];
                     }
                     if word != Word::Idle {
-                        treated.lock().unwrap().extend(told.iter().copied());
+                        treated.lock().unwrap().ports.extend(told.iter().copied());
                     }
                     let sockets = told.iter().map(|port| socket(*port)).collect();
                     OrderReport {
@@ -100,7 +109,7 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
                 other => panic!("an order that nobody asked for: {other:?}"),
             },
             Some(from_meter::What::Undo(undo)) => {
-                treated.lock().unwrap().clear();
+                treated.lock().unwrap().ports.clear();
                 if word == Word::Silent || undo.order != last {
                     continue;
                 }
@@ -134,8 +143,8 @@ impl Scene {
             word,
             Access::default(),
             None,
-            |port, treated, _| {
-                if treated.contains(&port) { 1 } else { 40 }
+            |port, changed, _| {
+                if changed.ports.contains(&port) { 1 } else { 40 }
             },
         )
         .await
@@ -146,7 +155,7 @@ impl Scene {
         word: Word,
         access: Access,
         token: Option<&'static str>,
-        gap_ms: impl Fn(u16, &BTreeSet<u16>, u64) -> u64 + Send + 'static,
+        gap_ms: impl Fn(u16, &Changed, u64) -> u64 + Send + 'static,
     ) -> Scene {
         let folder = tempfile::tempdir().expect("a folder");
         let meter = Arc::new(Served::with(&folder.path().join("cases"), access, |_| ()).await);
@@ -244,7 +253,7 @@ impl Scene {
         let plan = self.plan(design).await;
         assert_eq!(self.start(&plan).await.0, 202);
         let case = self.until(|case| case["experiments"][0]["to_unix_ms"].is_u64()).await;
-        assert!(self.treated.lock().unwrap().is_empty(), "all is undone");
+        assert!(self.treated.lock().unwrap().ports.is_empty(), "all is undone");
         (case["experiments"][0].clone(), case)
     }
 
@@ -261,7 +270,10 @@ async fn a_remedy_that_works_is_proven_on_halves_of_the_connections_and_undone()
     assert_eq!(plan["connections"].as_array().unwrap().len(), 4, "{plan:#}");
     assert_eq!((&plan["side"], &plan["lever"]), (&json!("client"), &json!("tcp-nodelay")));
     assert!(plan["words"].as_str().unwrap().contains("random half of the 4 connections of frontend (812)"));
-    assert!(scene.audit().is_empty() && scene.treated.lock().unwrap().is_empty(), "a plan changes nothing");
+    assert!(
+        scene.audit().is_empty() && scene.treated.lock().unwrap().ports.is_empty(),
+        "a plan changes nothing"
+    );
     let (tried, case) = scene.tried("halves").await;
     assert_eq!(tried["outcome"], "proven", "{tried:#}");
     assert_eq!((&case["state"], &tried["undone"]), (&json!("proven"), &json!(true)));
@@ -313,15 +325,10 @@ async fn a_remedy_without_effect_is_refuted_whatever_the_agent_says() {
 async fn noise_is_undecided_and_says_so() {
     // Noise far larger than the effect of the remedy: a storm for one half in one block, for the other half in the next. Storms at
     // random would side with one half all of the time in a few of a hundred runs, which is as often as an interval of 95 % errs.
-    let blocks = Mutex::new((0, false));
-    let noise = move |port: u16, treated: &BTreeSet<u16>, number: u64| {
-        let is_treated = treated.contains(&port);
-        let mut blocks = blocks.lock().unwrap();
-        let was_treating = std::mem::replace(&mut blocks.1, !treated.is_empty());
-        if blocks.1 && !was_treating {
-            blocks.0 += 1;
-        }
-        let storm = if is_treated == (blocks.0 % 2 == 0) { 300 } else { fastrand_like(number) % 100 };
+    let noise = |port: u16, changed: &Changed, number: u64| {
+        let is_treated = changed.ports.contains(&port);
+        let storm =
+            if is_treated == changed.orders.is_multiple_of(2) { 300 } else { fastrand_like(number) % 100 };
         storm + if is_treated { 20 } else { 40 }
     };
     let scene = Scene::with(&[41001, 41002], Word::Kept, Access::default(), None, noise).await;
@@ -403,12 +410,12 @@ async fn a_person_ends_it_and_what_was_changed_is_undone() {
     assert_eq!(scene.ask("DELETE", None, "").await.0, 409, "nothing is under way");
     assert_eq!(scene.start(&plan).await.0, 202);
     assert_eq!(scene.start(&plan).await.0, 409, "one at a time");
-    while scene.treated.lock().unwrap().is_empty() {
+    while scene.treated.lock().unwrap().ports.is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(scene.ask("DELETE", None, "").await.0, 202);
     let case = scene.until(|case| case["experiments"][0]["to_unix_ms"].is_u64()).await;
-    assert!(scene.treated.lock().unwrap().is_empty());
+    assert!(scene.treated.lock().unwrap().ports.is_empty());
     let tried = &case["experiments"][0];
     assert_eq!((&tried["outcome"], &tried["undone"]), (&json!("undecided"), &json!(true)), "{tried:#}");
 }
@@ -417,7 +424,7 @@ async fn a_person_ends_it_and_what_was_changed_is_undone() {
 async fn a_token_without_the_role_and_a_plan_that_was_not_shown_change_nothing() {
     let tokens = format!("view {VIEW}\ncapture {CAPTURE}\nchange {CHANGE}\n");
     let access = Access::new(Vec::new(), false).with_tokens(&tokens).expect("a file");
-    let slow = |_: u16, _: &BTreeSet<u16>, _: u64| 40;
+    let slow = |_: u16, _: &Changed, _: u64| 40;
     let scene = Scene::with(&[41001, 41002], Word::Kept, access, Some(CHANGE), slow).await;
     let plan = scene.plan("halves").await;
     let body = json!({ "plan": plan["plan"] }).to_string();
@@ -437,7 +444,7 @@ async fn a_token_without_the_role_and_a_plan_that_was_not_shown_change_nothing()
     // A new plan invalidates the first one.
     let newer = scene.plan("halves").await;
     assert_eq!(scene.start(&plan).await.0, 409);
-    assert!(scene.treated.lock().unwrap().is_empty() && scene.audit().is_empty());
+    assert!(scene.treated.lock().unwrap().ports.is_empty() && scene.audit().is_empty());
     assert_eq!(scene.start(&newer).await.0, 202);
     assert_eq!(scene.ask("DELETE", Some(CHANGE), "").await.0, 202);
     let audit = scene.audit();
