@@ -4,7 +4,7 @@
 //
 // `cargo test` runs one test program after the other, but most of them wait: for processes, for spans, for a fault to
 // act. So this builds them all first, and then runs several at a time. Those that look at the machine would see what the
-// others do to it: they run before these, each alone.
+// others do to it: they run before these, one after the other, and beside them only what computes.
 //
 // A test that cannot run on this machine prints a line `not run: WHY`; these are repeated and counted at the end.
 // What a part prints is shown when it ends, and stays in target/test-logs.
@@ -19,24 +19,39 @@ const home = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const logs = `${home}/target/test-logs`;
 process.chdir(home);
 
+/** Parts that run alone: these tests of the probes measure who has the CPU. */
+const ALONE = /^spangap-host --test (intervals|offcpu)$/;
 /**
- * Parts that run alone: the binary's own tests start hosts, agents and faults, and compare a machine's state before
- * and after; two of the probes' tests measure who has the CPU. Those of the binary's that only read files, or talk over
- * loopback, run with the others.
+ * Parts that run one after the other: the binary's own tests start hosts, agents and faults, and compare a machine's state
+ * before and after. Those of the binary's that only read files, or talk over loopback, run with the others.
  */
-const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
+const OF_THE_MACHINE = /^spangap --test /;
 const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|meter|pages|tank_target|target|truth)$/;
 /**
- * Modules whose tests are a part of their own, beside which one other part runs at a time; the rest of their program runs with
- * the others. These two start hosts with a fault and prove a remedy by measurement: they wait for most of their time, and one
- * for the other. More beside them than a busy neighbour would leave the proof undecided.
+ * Parts that take a CPU's time and nothing else: they start no program of ours and change nothing that others look at. One at
+ * a time, with one thread, runs beside those of the machine, which wait for more than half of their time and must pass
+ * beside a busy neighbour anyway. The longest come first.
  */
-const BESIDE_ONE = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
+const COMPUTES = [
+  /^spangap-cases --lib$/,
+  /^spangap-meter --test explain$/,
+  /^spangap-isolate --lib$/,
+  /^spangap-wire --test (source|tcp)$/,
+  /^spangap-meter --(lib|test (files|join|walk|worst))$/,
+  /^spangap-(diagnose|model|wire) --lib$/,
+  /^spangap-wire --test (causes|hops|joined_later|mask|protocols|protocol_streams|read_ahead|strangers)$/,
+];
+/**
+ * Modules whose tests are a part of their own, beside which two other parts run at a time; the rest of their program runs with
+ * the others. These two start hosts with a fault and prove a remedy by measurement: they wait for most of their time, and one
+ * for the other. More beside them than busy neighbours would leave the proof undecided.
+ */
+const BESIDE_TWO = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
 /** Parts that copy machines, thousands of small files each: in memory, where there is room. */
 const OF_COPIES = /^spangap(-isolate .*| --test isolate)$/;
 const MEMORY = "/dev/shm";
-/** Long parts, begun first so that none of them is left over at the end; before them the one that needs the CPUs least. */
-const FIRST = ["spangap-cases --test fleet", "page", "spangap --test meter", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
+/** Long parts, begun first so that none of them is left over at the end. */
+const FIRST = ["spangap --test meter", "page", "spangap-cases --test fleet", "spangap --test conformance", "spangap-bench --lib", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 /** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
@@ -69,11 +84,11 @@ function rust() {
     const name = `${crate} ${which}`;
     if (OF_COPIES.test(name) && existsSync(MEMORY) && freeGiB(MEMORY) >= 1) env.TMPDIR = MEMORY;
     const part = { name, kind: "rust", command, cwd: folder, env };
-    const modules = BESIDE_ONE.get(name);
+    const modules = BESIDE_TWO.get(name);
     if (!modules) return [part];
     const but = modules.flatMap((module) => ["--skip", module]);
     return [
-      { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isBesideOne: true },
+      { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isBesideTwo: true },
       { ...part, command: [...command, ...but] },
     ];
   });
@@ -112,10 +127,10 @@ async function run(part) {
   process.stdout.write(part.text);
 }
 
-/** Runs the waiting parts, this many at a time. Takes them from the list, which others may take from as well. */
-async function together(waiting, atOnce) {
+/** Runs the waiting parts, this many at a time, while it may go on. Takes them from the list, which others may take from as well. */
+async function together(waiting, atOnce, goesOn = () => true) {
   const turn = async () => {
-    while (waiting.length > 0) await run(waiting.shift());
+    while (waiting.length > 0 && goesOn()) await run(waiting.shift());
   };
   await Promise.all(Array.from({ length: atOnce }, turn));
 }
@@ -144,17 +159,27 @@ if (!built) {
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
-const needsMachine = ({ name }) => ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
 
 const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
 const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
-const besideOne = wantedParts.filter(({ isBesideOne }) => isBesideOne);
-const alone = wantedParts.filter((part) => !part.isBesideOne && needsMachine(part));
-const others = wantedParts.filter((part) => !part.isBesideOne && !needsMachine(part)).sort((one, other) => place(one) - place(other));
-const parts = [...alone, ...besideOne, ...others];
+const isAlone = ({ name }) => ALONE.test(name);
+const isOfTheMachine = ({ name, isBesideTwo }) => OF_THE_MACHINE.test(name) && !ANYWHERE.test(name) && !isBesideTwo;
+const alone = wantedParts.filter(isAlone);
+const ofTheMachine = wantedParts.filter(isOfTheMachine);
+const besideTwo = wantedParts.filter(({ isBesideTwo }) => isBesideTwo);
+const computing = ofTheMachine.length === 0 ? [] : COMPUTES.flatMap((pattern) => wantedParts.filter(({ name }) => pattern.test(name)));
+computing.forEach((part) => Object.assign(part.env, { RUST_TEST_THREADS: "1" }));
+const begun = [...alone, ...ofTheMachine, ...besideTwo, ...computing];
+const others = wantedParts.filter((part) => !begun.includes(part)).sort((one, other) => place(one) - place(other));
+const parts = [...begun, ...others];
 const naming = setInterval(() => console.log(`-- ${isRunning()}`), NAMED_EVERY_MS);
 await together(alone, 1);
-await Promise.all([together(others, 1), together(besideOne, 1).then(() => together(others, AT_ONCE - 1))]);
+let isInUse = ofTheMachine.length > 0;
+const machine = together(ofTheMachine, 1).then(() => (isInUse = false));
+const besideMachine = together(computing, 1, () => isInUse);
+await machine;
+others.push(...computing);
+await Promise.all([besideMachine, together(others, 2), together(besideTwo, 1).then(() => together(others, AT_ONCE - 2))]);
 clearInterval(naming);
 
 console.log("\n== summary");

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use whole::Whole;
 
 /// Show how a slow call is found and explained: as root with a fault between two hosts, otherwise a meter with a pair to measure
@@ -235,9 +235,15 @@ fn introduce(addresses: &Addresses, pair: Option<&Pair>) {
 }
 
 fn show_until(stopped: &mpsc::Receiver<()>, meter: &Arc<Meter>) -> io::Result<()> {
-    let on_terminal = io::stdout().is_terminal();
-    let mut lines = 0;
-    while stopped.recv_timeout(if on_terminal { REDRAW } else { REPRINT }) == Err(RecvTimeoutError::Timeout) {
+    let (on_terminal, begun) = (io::stdout().is_terminal(), Instant::now());
+    let (mut lines, mut is_first) = (0, true);
+    let pause = |is_first| if on_terminal || is_first { REDRAW } else { REPRINT };
+    while stopped.recv_timeout(pause(is_first)) == Err(RecvTimeoutError::Timeout) {
+        // The first calls are shown at once.
+        if is_first && !on_terminal && meter.overview().accounting.joined == 0 && begun.elapsed() < REPRINT {
+            continue;
+        }
+        is_first = false;
         let text = render(meter)?;
         let mut out = io::stdout().lock();
         if on_terminal && lines > 0 {

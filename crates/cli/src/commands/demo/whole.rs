@@ -40,6 +40,7 @@ const REMEDY: Duration = Duration::from_secs(60);
 pub(super) const LOOK: Duration = Duration::from_millis(215);
 /// How often figures are printed while nothing else happens.
 const SAY: Duration = Duration::from_secs(10);
+const NO_CALL: &str = "no call has both spans yet";
 
 /// What is shown.
 pub struct Whole {
@@ -281,19 +282,24 @@ impl Whole {
         Ok(Some(is_proven))
     }
 
-    /// Lets time pass, with figures every now and then.
+    /// Lets time pass, with figures at once and then every now and then.
     fn pass(&self, stage: &mut Stage, time: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
-        let mut said = begun;
+        let mut said: Option<Instant> = None;
         loop {
             let left = time.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return Ok(());
             }
             self.look(stage, left.min(LOOK))?;
-            if said.elapsed() >= SAY {
-                said = Instant::now();
-                print(&format!("    {}", self.figures()));
+            let figures = match said {
+                Some(said) if said.elapsed() < SAY => None,
+                None if begun.elapsed() < SAY => self.figures(),
+                _ => Some(self.figures().unwrap_or_else(|| NO_CALL.to_owned())),
+            };
+            if let Some(figures) = figures {
+                said = Some(Instant::now());
+                print(&format!("    {figures}"));
             }
         }
     }
@@ -317,7 +323,8 @@ impl Whole {
             self.look(stage, LOOK)?;
             if said.elapsed() >= SAY {
                 said = Instant::now();
-                print(&format!("    waiting for {what}: {}", self.figures()));
+                let figures = self.figures();
+                print(&format!("    waiting for {what}: {}", figures.as_deref().unwrap_or(NO_CALL)));
             }
         }
     }
@@ -333,22 +340,22 @@ impl Whole {
         stage.ended().map_or(Ok(()), |why| bail!(why))
     }
 
-    /// The pair in the minutes that are open.
-    fn figures(&self) -> String {
+    /// The pair in the minutes that are open; `None` while no call of it has both spans.
+    fn figures(&self) -> Option<String> {
         let minutes = self.meter.open_minutes_of(|key| &*key.client == "tank" && &*key.server == "target");
-        let Some(last) = minutes.last() else { return "no call has both spans yet".into() };
+        let last = minutes.last()?;
         // All three: a fault may hide within a server's span, and then the gap says nothing of it.
         let of = |name: &str, values: &Histogram| {
             let quantile = |q| values.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
             format!("{name} {} / {}", quantile(0.5), quantile(0.99))
         };
-        format!(
+        Some(format!(
             "{} this minute, p50 / p99: {}, {}, {}",
             counted(last.stats.calls(), "call"),
             of("client", &last.stats.client),
             of("server", &last.stats.server),
             of("gap", &last.stats.gap)
-        )
+        ))
     }
 }
 
