@@ -2,7 +2,7 @@
 
 use crate::GatherError;
 use spangap_meter::engine::{Meter, Settings};
-use spangap_meter::ingest::file::{Input, read};
+use spangap_meter::ingest::file::{Input, read, read_times};
 use spangap_meter::ingest::times::{HalfTimes, TimesReader};
 use spangap_model::Side;
 use spangap_model::evidence::UnplacedSpans;
@@ -57,17 +57,21 @@ pub fn read_all(
                 without_room += u64::from(!add(&mut all.spans, half));
             }
         };
-        let mut sink = |request: &[u8]| {
-            if let Some(meter) = &meter {
-                // The reader of the times rejects and reports what the walk rejects.
-                let _ = meter.ingest(request, 0);
-            }
-            reader.read(request, &mut keep)
-        };
-        let report = read(&input, &mut sink, &mut |_| match stop.load(Relaxed) {
+        let mut go_on = |_| match stop.load(Relaxed) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
-        })?;
+        };
+        let report = match &meter {
+            None => read_times(&input, &mut keep, &mut go_on)?,
+            Some(meter) => {
+                let mut sink = |request: &[u8]| {
+                    // The reader of the times rejects and reports what the walk rejects.
+                    let _ = meter.ingest(request, 0);
+                    reader.read(request, &mut keep)
+                };
+                read(&input, &mut sink, &mut go_on)?
+            }
+        };
         if report.skipped_places > 0 {
             let first = report.skipped.first();
             let first = first

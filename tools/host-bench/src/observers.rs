@@ -129,7 +129,10 @@ impl Running {
     /// Stops it. Returns the CPU time of its process as a share of one CPU.
     pub fn stop(mut self) -> Result<f64, BenchError> {
         let share = (cpu_s(self.child.id()) - self.used) / self.began.elapsed().as_secs_f64();
-        let told = Command::new("kill").args(["-s", "INT", &self.child.id().to_string()]).status();
+        // The tools end in order at an interrupt. The floor does not handle it, and ignores it where a script in the background
+        // started the benchmark.
+        let signal = if self.name == FLOOR { "TERM" } else { "INT" };
+        let told = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status();
         told.map_err(|error| BenchError::Start { program: "kill".into(), error })?;
         let told = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {

@@ -38,9 +38,20 @@ pub struct FileReport {
     pub skipped_spans: u64,
 }
 
+/// What of each span is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Everything.
+    Whole,
+    /// At least what [`super::times`] needs.
+    Times,
+}
+
 /// Batches messages into requests of a useful size and passes them on.
 pub struct Delivery<'a> {
     sink: &'a mut Sink<'a>,
+    /// What of each span is to be delivered.
+    pub(super) detail: Detail,
     file: String,
     /// Whether places refer to the decompressed content; messages then say so.
     pub decompressed: bool,
@@ -55,6 +66,7 @@ impl<'a> Delivery<'a> {
     pub fn new(file: String, sink: &'a mut Sink<'a>) -> Self {
         Delivery {
             sink,
+            detail: Detail::Whole,
             file,
             decompressed: false,
             request: Vec::new(),

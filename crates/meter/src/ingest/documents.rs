@@ -1,10 +1,11 @@
 //! A sequence of JSON documents of any of the formats. The first keys of a document reveal its format.
 
-use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
+use super::delivery::{Delivery, Detail, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::jaeger::{self, Trace};
 use super::otlp_json::{Json, Shortened};
 use super::scan::{Broken, Scanner};
 use super::source::{Place, Source};
+use super::timed_span::TimedSpan;
 use super::zipkin::Zipkin;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -229,7 +230,12 @@ impl Open {
                     scanner.enter_array()?;
                     let mut first = true;
                     while scanner.element(&mut first)? {
-                        if let Some(Json(span)) = value::<Json<Span>>(scanner.value()?, delivery, Some(1)) {
+                        let json = scanner.value()?;
+                        let span = match delivery.detail {
+                            Detail::Whole => value::<Json<Span>>(json, delivery, Some(1)).map(|span| span.0),
+                            Detail::Times => value::<TimedSpan>(json, delivery, Some(1)).map(|span| span.0),
+                        };
+                        if let Some(span) = span {
                             self.last_scope().spans.push(span);
                             self.held += 1;
                             self.make_room(delivery);

@@ -6,10 +6,11 @@
 //!
 //! Whatever can be read counts: what cannot is skipped, recorded with its place, and counted.
 
-use super::delivery::{Delivery, FileReport, Sink};
+use super::delivery::{Delivery, Detail, FileReport, Sink};
 use super::documents;
 use super::framing::{self, Framing, ZSTD_MAGIC};
 use super::source::Source;
+use super::times::{HalfTimes, TimesReader};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -98,6 +99,29 @@ pub fn read(
     sink: &mut Sink<'_>,
     on_progress: &mut OnProgress<'_>,
 ) -> Result<FileReport, ReadError> {
+    read_detail(input, Detail::Whole, sink, on_progress)
+}
+
+/// Reads one input to its end for the times of its CLIENT and SERVER spans. Of spans in OTLP JSON, nothing else is looked at.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_times(
+    input: &Input,
+    each: &mut dyn FnMut(HalfTimes),
+    on_progress: &mut OnProgress<'_>,
+) -> Result<FileReport, ReadError> {
+    let mut reader = TimesReader::default();
+    let mut sink = |request: &[u8]| reader.read(request, each);
+    read_detail(input, Detail::Times, &mut sink, on_progress)
+}
+
+fn read_detail(
+    input: &Input,
+    detail: Detail,
+    sink: &mut Sink<'_>,
+    on_progress: &mut OnProgress<'_>,
+) -> Result<FileReport, ReadError> {
     let io_error = |error| ReadError::Io { file: input.name(), error };
     match input {
         Input::Path(path) => {
@@ -108,9 +132,12 @@ pub fn read(
                 return Err(io_error(io::Error::new(io::ErrorKind::IsADirectory, why)));
             }
             let total_bytes = meta.is_file().then_some(meta.len());
-            read_from(input.name(), Box::new(file), total_bytes, sink, on_progress)
+            read_detail_from(input.name(), Box::new(file), total_bytes, detail, sink, on_progress)
         }
-        Input::Stdin => read_from(input.name(), Box::new(io::stdin().lock()), None, sink, on_progress),
+        Input::Stdin => {
+            let reader = Box::new(io::stdin().lock());
+            read_detail_from(input.name(), reader, None, detail, sink, on_progress)
+        }
     }
 }
 
@@ -125,6 +152,17 @@ pub fn read_from<'a>(
     sink: &mut Sink<'_>,
     on_progress: &mut OnProgress<'_>,
 ) -> Result<FileReport, ReadError> {
+    read_detail_from(file, reader, total_bytes, Detail::Whole, sink, on_progress)
+}
+
+fn read_detail_from<'a>(
+    file: String,
+    reader: Box<dyn Read + 'a>,
+    total_bytes: Option<u64>,
+    detail: Detail,
+    sink: &mut Sink<'_>,
+    on_progress: &mut OnProgress<'_>,
+) -> Result<FileReport, ReadError> {
     let stored = Cell::new(0);
     let mut on_read = || on_progress(Progress { bytes: stored.get(), total_bytes });
     let mut reader = BufReader::with_capacity(64 << 10, Counting { reader, count: &stored });
@@ -135,6 +173,7 @@ pub fn read_from<'a>(
 
     let mut source = Source::new(reader, &mut on_read);
     let mut delivery = Delivery::new(file.clone(), sink);
+    delivery.detail = detail;
     delivery.decompressed = compression != Compression::None;
     source.fill(4096);
     let (mut source, format) = if starts_json(source.rest()) {

@@ -12,6 +12,7 @@ mod scan;
 pub mod semconv;
 mod source;
 mod tags;
+mod timed_span;
 pub mod times;
 pub mod versions;
 pub mod walk;

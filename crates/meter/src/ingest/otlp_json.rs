@@ -415,7 +415,7 @@ scalar!(CodeNumber(i32), "a status code, as a number or as STATUS_CODE_ERROR and
 });
 
 /// An id in hex of either case. The walk judges its length.
-struct HexId(Vec<u8>);
+pub(super) struct HexId(pub Vec<u8>);
 
 impl<'de> Deserialize<'de> for HexId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,6 +3,7 @@
 //! skipped without losing the next one, and a truncated document retains the part before the cut.
 
 use super::source::{Place, Source};
+use memchr::memchr3;
 use std::fmt;
 
 /// Maximum size of a single value.
@@ -277,7 +278,12 @@ impl<'a> Scanner<'a> {
         let (mut at, mut depth, mut in_string) = (0usize, 0usize, false);
         loop {
             let rest = self.source.rest();
-            while let Some(byte) = rest.get(at) {
+            loop {
+                if in_string {
+                    // Most bytes are those of strings.
+                    at += memchr3(b'"', b'\\', b'\n', &rest[at..]).unwrap_or(rest.len() - at);
+                }
+                let Some(byte) = rest.get(at) else { break };
                 let class = CLASS[*byte as usize];
                 if in_string {
                     match class {

@@ -27,6 +27,11 @@ pub struct HalfTimes {
 /// Attributes for the server's port; the later ones are from older conventions.
 const PORTS: [&[u8]; 3] = [b"server.port", b"net.peer.port", b"network.peer.port"];
 
+/// Whether an attribute of this name has the server's port.
+pub(super) fn is_port(name: &[u8]) -> bool {
+    PORTS.contains(&name)
+}
+
 /// The server port in an encoded `Span`. The walk has already rejected damaged spans.
 fn server_port(span: &[u8]) -> Option<u16> {
     let (mut port, mut rank) = (None, usize::MAX);

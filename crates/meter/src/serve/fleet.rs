@@ -2,12 +2,11 @@
 
 use super::api::{Answer, Api, Wanted, covered};
 use super::whose::Whose;
-use crate::history::{Cancel, Lost, step_for};
+use crate::history::{Lost, step_for};
 use crate::report::*;
 use serde::Deserialize;
 use spangap_model::PairKey;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Maximum number of steps of a timeline.
 const MAX_STEPS: u64 = 1_500;
@@ -62,11 +61,7 @@ pub(super) async fn timeline(
     whose: Whose,
 ) -> Answer {
     let step_s = step_for(from_s, to_s, steps.steps.unwrap_or(DEFAULT_STEPS).min(MAX_STEPS));
-    api.query(wanted, move |api: &Api, cancel: &Arc<Cancel>| {
-        let source = match api.source(whose, cancel)? {
-            Ok(source) => source,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    api.ask_source(wanted, whose, move |_, source| {
         let minutes = source.gaps(|key| filter.matches(key))?;
         let mut points: BTreeMap<u64, Lost> = BTreeMap::new();
         let matches = |key: &PairKey| filter.matches(key);

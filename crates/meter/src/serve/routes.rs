@@ -161,11 +161,7 @@ async fn pair(
         return Ok(not_modified(&tag));
     }
     let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
-    let answer = api.query(wanted, move |api, cancel| {
-        let source = match api.source(whose, cancel)? {
-            Ok(source) => source,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    let answer = api.ask_source(wanted, whose, move |api, source| {
         let over_time = source.minutes(|other| *other == key)?.over_time(&key, (from_s, to_s))?;
         if over_time.points.is_empty() {
             let why = format!("no calls of {} -> {} in this period", key.client, key.server);
@@ -197,11 +193,7 @@ async fn worst(
         return Ok(not_modified(&tag));
     }
     let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
-    let answer = api.query(wanted, move |api, cancel| {
-        let source = match api.source(whose, cancel)? {
-            Ok(source) => source,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    let answer = api.ask_source(wanted, whose, move |_, source| {
         let matches = |key: &PairKey| asked.matches(key);
         let worst = source.minutes(matches)?.worst((from_s, to_s), &matches, gap_ns, limit)?;
         let last_ns = worst.calls.last().map_or(0, |(_, call)| call.gap_ns);
@@ -236,11 +228,7 @@ async fn call(
     let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
     let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));
     let span_id = span_id.transpose()?;
-    api.query(Wanted::new(&headers, &uri), move |api, cancel| {
-        let source = match api.source(whose, cancel)? {
-            Ok(source) => source,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    api.ask_source(Wanted::new(&headers, &uri), whose, move |_, source| {
         let found = source.minutes(|_| true)?.call(&trace_id, span_id.as_ref())?;
         Ok(found.map(|(key, call)| query::call_report(&key, &call)).ok_or_else(|| {
             let why =

@@ -5,7 +5,7 @@
 use super::api::{Answer, Api, Problem, Wanted, covered};
 use super::fleet::Filter;
 use super::whose::{Source, Whose};
-use crate::history::{Cancel, Covered, Figure, HistoryError, Lost, Needs, step_for};
+use crate::history::{Covered, Figure, HistoryError, Lost, Needs, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
 use crate::report::*;
 use crate::usual::{Beyond, Usual};
@@ -193,7 +193,6 @@ struct Sums {
 struct Making<'a> {
     api: &'a Api,
     source: &'a Source<'a>,
-    cancel: &'a Arc<Cancel>,
     filter: &'a Filter,
     table: &'a Table,
     matches: Matches,
@@ -211,16 +210,11 @@ pub(super) async fn pairs(
     whose: Whose,
 ) -> Answer {
     let against = table.against()?;
-    api.query(wanted, move |api, cancel| {
-        let source = match api.source(whose, cancel)? {
-            Ok(source) => source,
-            Err(problem) => return Ok(Err(problem)),
-        };
+    api.ask_source(wanted, whose, move |api, source| {
         let overview = api.meter.overview();
         let matches = Matches::new(&overview);
         let beyond = HashMap::new();
-        let mut making =
-            Making { api, source: &source, cancel, filter: &filter, table: &table, matches, beyond };
+        let mut making = Making { api, source: &source, filter: &filter, table: &table, matches, beyond };
         making.beyond = making.beyond_usual(stretch)?;
         let sums = making.sums(stretch)?;
         let before = against.map(|stretch| making.sums(stretch)).transpose()?.map(|sums| sums.rows);
@@ -368,7 +362,7 @@ impl Making<'_> {
         if !usual.keys().any(asked) {
             return Ok(rows);
         }
-        let (view, memory) = self.api.store.view(self.cancel, asked)?;
+        let (view, memory) = self.api.store.view(self.source.cancel, asked)?;
         for (key, usual) in usual.iter().filter(|(key, _)| asked(key)) {
             let since = (from_s.max(usual.since_unix_ms / 1_000), to_s);
             let stats = view.pair(key, since, &memory)?;

@@ -1,11 +1,11 @@
 //! Whose minutes a question is about: this meter's, or those of all meters that share theirs.
 
-use super::api::{Api, Problem};
+use super::api::{Answer, Api, Problem, Wanted};
 use crate::clickhouse::AllMinutes;
 use crate::history::{Cancel, HistoryError, Minutes, Stored};
 use crate::report::OfMeters;
 use axum::http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use spangap_model::PairKey;
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub struct Whose {
 /// Where the minutes come from.
 pub(super) struct Source<'a> {
     api: &'a Api,
-    cancel: &'a Arc<Cancel>,
+    /// Ends the question when nobody waits for the answer any more.
+    pub(super) cancel: &'a Arc<Cancel>,
     all: Option<AllMinutes>,
     /// For the answer; `None` where there is but one meter.
     pub(super) of_meters: Option<OfMeters>,
@@ -34,7 +35,7 @@ pub(super) struct Source<'a> {
 
 impl Api {
     /// Decides it, once for each question.
-    pub(super) fn source<'a>(
+    fn source<'a>(
         &'a self,
         whose: Whose,
         cancel: &'a Arc<Cancel>,
@@ -62,6 +63,22 @@ impl Api {
             ))))),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl Api {
+    /// Answers a question to the minutes of these meters.
+    pub(super) async fn ask_source<T: Serialize + 'static>(
+        &self,
+        wanted: Wanted,
+        whose: Whose,
+        work: impl FnOnce(&Api, Source<'_>) -> Result<Result<T, Problem>, HistoryError> + Send + 'static,
+    ) -> Answer {
+        self.query(wanted, move |api, cancel| match api.source(whose, cancel)? {
+            Ok(source) => work(api, source),
+            Err(problem) => Ok(Err(problem)),
+        })
+        .await
     }
 }
 

@@ -267,6 +267,34 @@ const MUTATED: [&str; 8] = [
     "zipkin-shared-ids.json",
 ];
 
+/// Place, byte, kind of edit, and length.
+pub type Edit = (prop::sample::Index, u8, u8, usize);
+
+pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8, 0..64usize), 1..6)
+}
+
+/// Replaces, inserts, removes and repeats bytes.
+pub fn edited(mut bytes: Vec<u8>, edits: Vec<Edit>) -> Vec<u8> {
+    for (at, byte, edit, len) in edits {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = at.index(bytes.len());
+        let end = (at + len).min(bytes.len());
+        match edit {
+            0 => bytes[at] = byte,
+            1 => bytes.insert(at, byte),
+            2 => _ = bytes.drain(at..end),
+            _ => {
+                let piece = bytes[at..end].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+    }
+    bytes
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
@@ -274,22 +302,9 @@ proptest! {
     #[test]
     fn damage_is_survived(
         name in prop::sample::select(&MUTATED[..]),
-        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8, 0..64usize), 1..6),
+        edits in edits(),
     ) {
-        let mut bytes = content(name);
-        for (at, byte, edit, len) in edits {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = at.index(bytes.len());
-            let end = (at + len).min(bytes.len());
-            match edit {
-                0 => bytes[at] = byte,
-                1 => bytes.insert(at, byte),
-                2 => { bytes.drain(at..end); }
-                _ => { let piece = bytes[at..end].to_vec(); bytes.splice(at..at, piece); }
-            }
-        }
+        let bytes = edited(content(name), edits);
         let mut spans = 0;
         let mut sink = |request: &[u8]| {
             // The walk rejects damaged protobuf; here prost stands in for it.

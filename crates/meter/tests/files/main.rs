@@ -2,6 +2,7 @@
 
 mod damage;
 mod streaming;
+mod times;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, TracesData};
