@@ -66,6 +66,11 @@ pub fn all(spangap: &Path) -> Vec<Observer> {
         floor,
         ours("host offcpu", Some(1.10), &["host", "offcpu", "--duration", "600s"]),
         // The process that waits for the runs is not part of them.
+        ours(
+            "offcpu, no reasons, no match",
+            Some(1.04),
+            &["host", "offcpu", "--pid", &me, "--no-reasons", "--duration", "600s"],
+        ),
         ours("host offcpu, no match", Some(1.04), &["host", "offcpu", "--pid", &me, "--duration", "600s"]),
         ours("host record", Some(1.12), &["host", "record", "--pid", &me, "--write", &file]),
         ours("host thieves", None, &["host", "thieves", "--pid", &me, "--duration", "600s"]),
