@@ -28,7 +28,8 @@ pub struct Walked {
 /// If one of them cannot be opened.
 #[inline(never)]
 pub fn walk_once(paths: &[PathBuf]) -> Result<Dissection, SourceError> {
-    let settings = Settings { slowest: 10, ..Settings::default() };
+    // What is counted here is counted of this thread.
+    let settings = Settings { slowest: 10, in_turn: true, ..Settings::default() };
     dissect(open(paths)?, &settings, &mut |_| ControlFlow::Continue(()))
 }
 

@@ -173,8 +173,9 @@ proptest! {
             let state = watch.take(pair.slot(rate, 2.2).unwrap());
             prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
         }
-        let mut back = (0..3).map(|_| watch.take(pair.slot(rate, 1.0).unwrap()));
-        prop_assert!(back.all(|state| state == State::Within));
+        let back: Vec<State> = (0..3).map(|_| watch.take(pair.slot(rate, 1.0).unwrap())).collect();
+        // One window may be out of range by chance, and that alone is nothing.
+        prop_assert!(!back.iter().any(|state| matches!(state, State::Out(_))), "{:?}", back);
     }
 
     #[test]

@@ -209,9 +209,8 @@ pub async fn serve(
     .with_spans_from_elsewhere(settings.kafka.is_some());
     let receiver = Arc::new(receiver);
     let places = settings.max_connections.min(descriptors_for_each_port());
-    // Further requests of a connection wait at their sender, where they take nothing of the budget. A thread reads one request at a
-    // time; what else is begun only fills memory, and has left the caches when its turn comes. Answers of the API are large.
-    let ports = [("otlp_grpc", 32), ("otlp_http", 32), ("http", 16)]
+    // Answers of the API are large, those to exporters are not.
+    let ports = [("otlp_grpc", 256), ("otlp_http", 256), ("http", 16)]
         .map(|(name, streams)| Port::new(name, streams, places, deadlines));
     let kafka = settings.kafka;
     let log = kafka.as_ref().map(|kafka| kafka.log());
