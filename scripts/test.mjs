@@ -44,7 +44,7 @@ const COMPUTES = [
 /**
  * Modules whose tests are a part of their own, beside which two other parts run at a time; the rest of their program runs with
  * the others. These two start hosts with a fault and prove a remedy by measurement: they wait for most of their time, and one
- * for the other. More beside them than busy neighbours would leave the proof undecided.
+ * for the other. More than two beside them might leave the proof undecided.
  */
 const BESIDE_TWO = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
 /** Parts that copy machines, thousands of small files each: in memory, where there is room. */

@@ -5,7 +5,7 @@ use super::jaeger::{self, Trace};
 use super::otlp_json::{Json, Shortened};
 use super::scan::{Broken, Scanner};
 use super::source::{Place, Source};
-use super::timed_span::TimedSpan;
+use super::timed_span::Timed;
 use super::zipkin::Zipkin;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -233,7 +233,7 @@ impl Open {
                         let json = scanner.value()?;
                         let span = match delivery.detail {
                             Detail::Whole => value::<Json<Span>>(json, delivery, Some(1)).map(|span| span.0),
-                            Detail::Times => value::<TimedSpan>(json, delivery, Some(1)).map(|span| span.0),
+                            Detail::Times => value::<Timed<Span>>(json, delivery, Some(1)).map(|span| span.0),
                         };
                         if let Some(span) = span {
                             self.last_scope().spans.push(span);

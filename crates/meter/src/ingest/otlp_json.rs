@@ -117,14 +117,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Parses a message field by field: `"jsonName" | "original_name" => field: how`.
+/// Parses a message field by field: `"jsonName" | "original_name" => field: how`; into `Json`, unless another wrapper comes
+/// before the message.
 macro_rules! message {
-    ($message:ty, $expecting:literal, { $($($key:literal)|+ => $field:ident: $how:ty,)* }) => {
-        impl<'de> Deserialize<'de> for Json<$message> {
+    ($message:ty, $expecting:literal, { $($fields:tt)* }) => {
+        message!(Json: $message, $expecting, { $($fields)* });
+    };
+    ($wrapper:ident: $message:ty, $expecting:literal, { $($($key:literal)|+ => $field:ident: $how:ty,)* }) => {
+        impl<'de> Deserialize<'de> for $wrapper<$message> {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Fields;
                 impl<'de> Visitor<'de> for Fields {
-                    type Value = Json<$message>;
+                    type Value = $wrapper<$message>;
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                         f.write_str($expecting)
                     }
@@ -142,7 +146,7 @@ macro_rules! message {
                                 }
                             }
                         }
-                        Ok(Json(message))
+                        Ok($wrapper(message))
                     }
                 }
                 deserializer.deserialize_map(Fields)
@@ -150,6 +154,7 @@ macro_rules! message {
         }
     };
 }
+pub(super) use message;
 
 message!(TracesData, "an ExportTraceServiceRequest", {
     "resourceSpans" | "resource_spans" => resource_spans: List<ResourceSpans>,

@@ -1,6 +1,6 @@
 //! Spans in OTLP JSON as far as [`super::times`] needs them.
 
-use super::otlp_json::{HexId, Json, KindNumber, Text, Uint64};
+use super::otlp_json::{HexId, Json, KindNumber, Text, Uint64, message};
 use super::times::is_port;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -9,64 +9,17 @@ use std::fmt;
 
 /// A span of which only ids, kind, times and the attributes that [`is_port`] names are read: the rest, most of the text,
 /// only has to be JSON.
-pub(super) struct TimedSpan(pub Span);
+pub(super) struct Timed<T>(pub T);
 
-impl<'de> Deserialize<'de> for TimedSpan {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = TimedSpan;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a Span")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut span = Span::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    let id = match &*key {
-                        "traceId" | "trace_id" => &mut span.trace_id,
-                        "spanId" | "span_id" => &mut span.span_id,
-                        "parentSpanId" | "parent_span_id" => &mut span.parent_span_id,
-                        "kind" => {
-                            span.kind =
-                                map.next_value::<Option<KindNumber>>()?.map_or(span.kind, |kind| kind.0);
-                            continue;
-                        }
-                        "startTimeUnixNano" | "start_time_unix_nano" => {
-                            take_time(&mut map, &mut span.start_time_unix_nano)?;
-                            continue;
-                        }
-                        "endTimeUnixNano" | "end_time_unix_nano" => {
-                            take_time(&mut map, &mut span.end_time_unix_nano)?;
-                            continue;
-                        }
-                        "attributes" => {
-                            if let Some(Ports(ports)) = map.next_value()? {
-                                span.attributes = ports;
-                            }
-                            continue;
-                        }
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                            continue;
-                        }
-                    };
-                    if let Some(HexId(bytes)) = map.next_value()? {
-                        *id = bytes;
-                    }
-                }
-                Ok(TimedSpan(span))
-            }
-        }
-        deserializer.deserialize_map(Fields)
-    }
-}
-
-fn take_time<'de, A: MapAccess<'de>>(map: &mut A, into: &mut u64) -> Result<(), A::Error> {
-    if let Some(Uint64(at)) = map.next_value()? {
-        *into = at;
-    }
-    Ok(())
-}
+message!(Timed: Span, "a Span", {
+    "traceId" | "trace_id" => trace_id: HexId,
+    "spanId" | "span_id" => span_id: HexId,
+    "parentSpanId" | "parent_span_id" => parent_span_id: HexId,
+    "kind" => kind: KindNumber,
+    "startTimeUnixNano" | "start_time_unix_nano" => start_time_unix_nano: Uint64,
+    "endTimeUnixNano" | "end_time_unix_nano" => end_time_unix_nano: Uint64,
+    "attributes" => attributes: Ports,
+});
 
 /// Attributes with a port.
 struct Ports(Vec<KeyValue>);
