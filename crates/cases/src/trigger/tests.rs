@@ -165,6 +165,7 @@ proptest! {
         for _ in 0..60 {
             watch.take(pair.slot(rate, 1.0).unwrap());
         }
+        let mut untouched = watch.clone();
         watch.take(pair.slot(rate, 2.2).unwrap());
         let state = watch.take(pair.slot(rate, 2.2).unwrap());
         prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
@@ -173,9 +174,11 @@ proptest! {
             let state = watch.take(pair.slot(rate, 2.2).unwrap());
             prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
         }
-        let back: Vec<State> = (0..3).map(|_| watch.take(pair.slot(rate, 1.0).unwrap())).collect();
-        // One window may be out of range by chance, and that alone is nothing.
-        prop_assert!(!back.iter().any(|state| matches!(state, State::Out(_))), "{:?}", back);
+        // One window in many is out of range by chance: these are windows that are usual for a pair that was never slow.
+        let slots = std::iter::repeat_with(|| pair.slot(rate, 1.0).unwrap());
+        let usual = slots.filter(|window| untouched.take(window.clone()) == State::Within);
+        let mut back = usual.take(3).map(|window| watch.take(window));
+        prop_assert!(back.all(|state| state == State::Within));
     }
 
     #[test]
