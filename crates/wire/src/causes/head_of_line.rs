@@ -10,6 +10,7 @@ use crate::exchange::{Exchange, Mark, Part};
 use crate::tcp::{Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
+use std::collections::VecDeque;
 
 /// Shorter waits are not worth reporting.
 const MIN_WAIT_NS: u64 = 1_000_000;
@@ -41,9 +42,9 @@ struct Large {
 /// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
-    fills: [Option<Fill>; FILLS],
-    next: usize,
-    large: Option<Large>,
+    /// The next one takes the place of the oldest.
+    fills: VecDeque<Fill>,
+    large: Option<Box<Large>>,
 }
 
 impl Rule for Memory {
@@ -51,8 +52,10 @@ impl Rule for Memory {
     fn step(&mut self, step: &Step<'_>, _view: View<'_>, _found: &mut Vec<Episode>) {
         if step.kind == Kind::Fill {
             let (packet, from) = (step.segment.packet, step.from);
-            self.fills[self.next] = Some(Fill { packet, from, start: step.bytes.start, end: step.bytes.end });
-            self.next = (self.next + 1) % FILLS;
+            if self.fills.len() == FILLS {
+                self.fills.pop_front();
+            }
+            self.fills.push_back(Fill { packet, from, start: step.bytes.start, end: step.bytes.end });
         }
     }
 
@@ -61,12 +64,12 @@ impl Rule for Memory {
         self.waited(exchange, Side::Client, &exchange.request, found);
         if let Some(response) = &exchange.response {
             self.waited(exchange, Side::Server, response, found);
-            if let Some(large) = self.large {
+            if let Some(large) = &self.large {
                 behind(exchange, response, large, found);
             }
             if response.end - response.start.min(response.end) >= LARGE_BYTES {
                 let Part { first, last, start, end, .. } = *response;
-                self.large = Some(Large { first, last, start, end });
+                self.large = Some(Box::new(Large { first, last, start, end }));
             }
         }
     }
@@ -81,7 +84,7 @@ impl Memory {
             return;
         }
         let filled = |fill: &&Fill| fill.packet == ready_packet && fill.from == sender;
-        let Some(fill) = self.fills.iter().flatten().find(filled) else { return };
+        let Some(fill) = self.fills.iter().find(filled) else { return };
         if fill.start < part.end && part.start < fill.end {
             // Its own bytes were missing.
             return;
@@ -118,7 +121,7 @@ impl Memory {
 /// Checks for a response right behind a large one of another call, to a request that arrived before that one had
 /// left.
 #[inline]
-fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Episode>) {
+fn behind(exchange: &Exchange, response: &Part, large: &Large, found: &mut Vec<Episode>) {
     if response.start < large.end || response.start - large.end > BETWEEN_BYTES {
         return;
     }

@@ -190,6 +190,6 @@ mod tests {
     #[test]
     fn the_state_per_connection_is_small() {
         let bytes = size_of::<Causes>();
-        assert!(bytes <= 2560, "{bytes} bytes for each connection");
+        assert!(bytes <= 1536, "{bytes} bytes for each connection");
     }
 }

@@ -150,7 +150,7 @@ impl Hold {
     }
 }
 
-/// State of a side as a sender.
+/// State of a side as a sender. Holds are boxed: hardly any connection has one.
 #[derive(Debug, Default)]
 struct Sender {
     /// Offset after the last small segment.
@@ -159,9 +159,9 @@ struct Sender {
     /// Evidence that its socket holds small segments back.
     bits: i16,
     /// A hold released by a bare ACK, pending until the message shows whether it was in the middle.
-    bare: Option<Hold>,
+    bare: Option<Box<Hold>>,
     /// A hold released by the peer's data; only a message can show that it is one.
-    carried: Option<Hold>,
+    carried: Option<Box<Hold>>,
     /// Number of holds released by the peer's data, and the shortest and the longest of them.
     carried_count: u16,
     carried_ns: (u64, u64),
@@ -365,7 +365,7 @@ impl Sender {
             off_ns,
         };
         if cleared.with.0 < cleared.with.1 {
-            self.carried = Some(hold);
+            self.carried = Some(Box::new(hold));
             return;
         }
         if !tight {
@@ -374,7 +374,7 @@ impl Sender {
         }
         let bits = hold.bits();
         self.bits = (self.bits + bits.min(MOST_BITS)).min(NODELAY_BITS);
-        if let Some(before) = self.bare.replace(hold) {
+        if let Some(before) = self.bare.replace(Box::new(hold)) {
             conclude(&before, step.from, self.bits - bits.min(MOST_BITS), view, found);
         }
         // Beyond doubt, and the path is known: the position in the message does not matter.

@@ -39,10 +39,10 @@ struct Closed {
     opened: Option<(i64, u64, u64)>,
 }
 
-/// State of the rule for one connection, by the side that sends into the window.
+/// State of the rule for one connection, by the side that sends into the window. Boxed: hardly any is ever closed.
 #[derive(Debug, Default)]
 pub struct Memory {
-    closed: [Option<Closed>; 2],
+    closed: [Option<Box<Closed>>; 2],
 }
 
 impl Rule for Memory {
@@ -88,7 +88,7 @@ impl Memory {
         let is_closed = window < full && room < full && (own.acked == own.next || window == 0);
         match slot {
             None if is_closed => {
-                *slot = Some(Closed {
+                *slot = Some(Box::new(Closed {
                     time_ns: segment.time_ns,
                     packet: segment.packet,
                     window: window as u32,
@@ -96,7 +96,7 @@ impl Memory {
                     limit,
                     probe: None,
                     opened: None,
-                });
+                }));
             }
             Some(closed) if closed.opened.is_none() && limit > closed.limit && !is_closed => {
                 closed.opened = Some((segment.time_ns, segment.packet, window));
@@ -125,7 +125,7 @@ impl Memory {
         let Some(window) = view.of(receiver).window.filter(|_| is_here && unacknowledged >= 2 * full) else {
             return;
         };
-        *slot = Some(Closed {
+        *slot = Some(Box::new(Closed {
             time_ns: step.segment.time_ns,
             packet: step.segment.packet,
             window: (own.acked + window).saturating_sub(step.bytes.end) as u32,
@@ -133,7 +133,7 @@ impl Memory {
             limit: own.acked + window,
             probe: None,
             opened: None,
-        });
+        }));
     }
 
     /// The sender with the closed or just opened window sent something.
@@ -150,7 +150,7 @@ impl Memory {
         if step.bytes.is_empty() || !matches!(step.kind, Kind::New | Kind::Ahead) {
             return;
         }
-        let closed = *closed;
+        let closed = **closed;
         if step.bytes.end <= closed.limit {
             // It fitted after all; the window is as closed as before.
             return;

@@ -81,11 +81,11 @@ struct Ahead {
     filled_ns: Option<i64>,
 }
 
-/// What is known of a side as a sender.
+/// What is known of a side as a sender. What only losses bring is boxed.
 #[derive(Debug, Default)]
 struct Sender {
-    recovery: Option<Recovery>,
-    ahead: Option<Ahead>,
+    recovery: Option<Box<Recovery>>,
+    ahead: Option<Box<Ahead>>,
     /// First acknowledgement by the peer of bytes after a missing one, since its acknowledgements last advanced.
     signal: Option<(i64, u64)>,
     /// When the peer's acknowledgements last advanced.
@@ -201,7 +201,7 @@ impl Memory {
         }
         let Some(earlier) = step.earlier else { return };
         let (cause, certainty) = why(step, earlier, sender, without_sack, view);
-        sender.recovery = Some(Recovery {
+        sender.recovery = Some(Box::new(Recovery {
             cause,
             certainty,
             first: earlier,
@@ -213,7 +213,7 @@ impl Memory {
             start: step.bytes.start,
             end: step.bytes.end,
             told,
-        });
+        }));
     }
 
     /// Acknowledgements that seemed too early, with no DSACK after them in all the time that one takes, were those of the
@@ -309,9 +309,8 @@ impl Sender {
                 self.signal = Some((segment.time_ns, segment.packet));
             }
         }
-        let acknowledged = |recovery: &Recovery| own.acked >= recovery.end;
-        let Some(recovery) = self.recovery.filter(acknowledged) else { return };
-        self.recovery = None;
+        let acknowledged = |recovery: &mut Box<Recovery>| own.acked >= recovery.end;
+        let Some(recovery) = self.recovery.take_if(acknowledged).map(|recovery| *recovery) else { return };
         let at = (segment.time_ns, segment.packet);
         // Sooner than a copy could have come and its acknowledgement gone back: it is that of the first copy.
         // A way that is as long as the wait may be measured by this very loss.
@@ -349,14 +348,14 @@ impl Sender {
     fn ahead(&mut self, step: &Step<'_>) {
         if self.ahead.is_none() {
             let segment = step.segment;
-            self.ahead = Some(Ahead {
+            self.ahead = Some(Box::new(Ahead {
                 time_ns: segment.time_ns,
                 packet: segment.packet,
                 start: step.bytes.start,
                 ip_id: segment.ip_id,
                 timestamp: segment.options.timestamps.map(|(value, _)| value),
                 filled_ns: None,
-            });
+            }));
         }
     }
 
@@ -364,10 +363,9 @@ impl Sender {
     #[cold]
     fn fill(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         let now_ns = step.segment.time_ns;
-        let Some(ahead) = self.ahead.filter(|ahead| step.bytes.start < ahead.start) else { return };
-        if let Some(slot) = &mut self.ahead {
-            slot.filled_ns = Some(now_ns);
-        }
+        let Some(slot) = self.ahead.as_mut().filter(|ahead| step.bytes.start < ahead.start) else { return };
+        let ahead = **slot;
+        slot.filled_ns = Some(now_ns);
         // More of what was filled just now is part of that.
         if ahead.filled_ns.is_some_and(|filled| nanos(filled, now_ns) < REORDERED_NS) {
             return;
