@@ -46,6 +46,8 @@ enum Case {
     Cpp,
     /// `go` against a hand-written loop over the same library
     Go,
+    /// `rust` against plain loops over tonic, and over the HTTP/2 library below it
+    Rust,
     /// `rust` against ghz, fortio and h2load
     Peers,
     /// How late an open loop sends
@@ -91,6 +93,9 @@ fn measure(args: &Args) -> Result<Figures, BenchError> {
     }
     if wanted(Case::Go) {
         against_baseline(args, &bench, &mut figures, "go", "go", "go_plain")?;
+    }
+    if wanted(Case::Rust) {
+        against_plain_rust(args, &bench, &mut figures)?;
     }
     if wanted(Case::Peers) {
         against_peers(args, &bench, &mut figures)?;
@@ -187,6 +192,35 @@ fn against_baseline(
             our_samples: ours,
             their_samples: theirs,
         });
+    }
+    Ok(())
+}
+
+fn against_plain_rust(args: &Args, bench: &Bench, figures: &mut Figures) -> Result<(), BenchError> {
+    let plain = std::env::current_exe().map(|own| own.with_file_name("spangap-tank-plain"));
+    let Some(plain) = plain.ok().filter(|file| file.is_file()) else {
+        figures.not_run.push("rust: spangap-tank-plain is not beside this program".into());
+        return Ok(());
+    };
+    let target = bench.target("rust")?;
+    for (library, goal) in [("tonic", Some(0.95)), ("h2", None)] {
+        for &in_flight in &args.inflight {
+            eprintln!("rust against {library}, {in_flight} in flight");
+            let (ours, theirs) = in_turn(
+                args.runs,
+                || bench.tank(&target, &["--stack", "rust"], in_flight),
+                || bench.plain(&plain, &[library, target.address()], in_flight),
+            )?;
+            figures.rows.push(Row {
+                ours: "rust".into(),
+                theirs: format!("plain {library}"),
+                in_flight,
+                metric: Metric::CallsPerCpuSecond,
+                goal,
+                our_samples: ours,
+                their_samples: theirs,
+            });
+        }
     }
     Ok(())
 }
