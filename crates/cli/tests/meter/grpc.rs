@@ -9,7 +9,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::Trac
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use prost::Message;
 use std::net::SocketAddr;
+use tokio::net::TcpStream;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -113,4 +115,69 @@ async fn refusals_have_the_protocols_status() {
     // None of it affects the next request.
     plain.export(calls("web", "cart", 0..10)).await.expect("it is accepted");
     meter.pair("web", "cart", 10);
+}
+
+/// Makes one call whose request has these DATA frames, the last of which ends it. Returns its status and message.
+async fn in_frames(meter: &Meter, frames: &[&[u8]]) -> (String, String) {
+    let socket = TcpStream::connect(meter.otlp_grpc).await.expect("it listens");
+    let (client, connection) = h2::client::handshake(socket).await.expect("it speaks HTTP/2");
+    let connection = tokio::spawn(connection);
+    let uri =
+        format!("http://{}/opentelemetry.proto.collector.trace.v1.TraceService/Export", meter.otlp_grpc);
+    let request =
+        http::Request::post(uri).header("content-type", "application/grpc").body(()).expect("a head");
+    let mut client = client.ready().await.expect("it takes a stream");
+    let (answer, mut request) = client.send_request(request, false).expect("it is sent");
+    for (at, frame) in frames.iter().enumerate() {
+        request.send_data(frame.to_vec().into(), at + 1 == frames.len()).expect("it is sent");
+    }
+    let (head, mut body) = answer.await.expect("an answer").into_parts();
+    while body.data().await.is_some() {}
+    let trailers = body.trailers().await.expect("whole").unwrap_or(head.headers);
+    connection.abort();
+    let text = |name| trailers.get(name).map_or("", |value| value.to_str().expect("text")).to_owned();
+    (text("grpc-status"), text("grpc-message"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_frames_of_a_message_change_nothing() {
+    let meter = Meter::start(&["--max-request-bytes", "64KiB"]);
+    let framed = |message: &[u8]| [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
+    let whole = |at: u64| framed(&calls("web", "cart", at * 10..at * 10 + 10).encode_to_vec());
+    let cuts: [fn(&[u8]) -> Vec<&[u8]>; 5] = [
+        |bytes| vec![bytes],
+        |bytes| vec![bytes, &[]],
+        |bytes| vec![&bytes[..3], &bytes[3..]],
+        |bytes| vec![&bytes[..5], &bytes[5..100], &bytes[100..]],
+        // More and smaller ones count as a flood.
+        |bytes| bytes.chunks(7).collect(),
+    ];
+    for (at, cut) in (0..).zip(&cuts) {
+        assert_eq!(in_frames(&meter, &cut(&whole(at))).await, ("0".into(), String::new()), "cut {at}");
+    }
+    meter.pair("web", "cart", 50);
+
+    let message = whole(9);
+    let (size, got) = (message.len() - 5, message.len() - 6);
+    let early = format!("message ends after {got} of {size} bytes");
+    let twice = [&message[..], &message].concat();
+    let mut large = message.clone();
+    large[1..5].copy_from_slice(&70_000u32.to_be_bytes());
+    let cases: [(&[u8], &str, &str); 3] = [
+        (&message[..message.len() - 1], "3", &early),
+        (&twice, "3", "more than one message"),
+        (&large, "8", "70000"),
+    ];
+    for (at, cut) in (0..).zip(&cuts) {
+        for (bytes, expected, part) in cases {
+            let (status, why) = in_frames(&meter, &cut(bytes)).await;
+            assert!(status == expected && why.contains(part), "cut {at}: {status}, {why}");
+        }
+    }
+    for nothing in [&[][..], &[0, 0, 0, 0]] {
+        let (status, why) = in_frames(&meter, &[nothing]).await;
+        assert!(status == "3" && why.contains("no message in the call"), "{status}, {why}");
+    }
+    let coverage = meter.coverage();
+    assert_eq!((coverage.spans.joined, coverage.invalid_requests, coverage.request_bytes), (100, 17, 0));
 }

@@ -9,6 +9,7 @@ use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::io::Read;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -94,41 +95,47 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Reads the one message of a unary gRPC request.
+    /// Reads the one message of a unary gRPC request. `keeps`: its bytes will be kept beyond the request.
     ///
     /// # Errors
     /// [`Refusal`], with what was found and what was expected.
-    pub async fn grpc(mut self, limit: u64) -> Result<Body, Refusal> {
+    pub async fn grpc(mut self, limit: u64, keeps: bool) -> Result<Body, Refusal> {
         let mut message = BytesMut::new();
         let mut prefix: Option<(bool, usize)> = None;
         while let Some(mut data) = self.next().await? {
             if prefix.is_none() {
+                // Most messages arrive in one piece, which need not be copied. It pins the connection's read buffer,
+                // so it must be used at once, and not wait for more.
+                if message.is_empty() && !keeps && self.body.is_end_stream() && data.len() >= GRPC_PREFIX {
+                    let (compressed, size) = grpc_prefix(&mut data, limit)?;
+                    return match data.len().cmp(&size) {
+                        Ordering::Equal => {
+                            self.permit.arrived()?;
+                            Ok(Body { bytes: data, compressed, _permit: self.permit })
+                        }
+                        Ordering::Less => Err(ends_early(data.len(), size)),
+                        Ordering::Greater => Err(too_many()),
+                    };
+                }
                 message.extend_from_slice(&data);
                 if message.len() < GRPC_PREFIX {
                     continue;
                 }
-                let compressed = message.get_u8() != 0;
-                let size = message.get_u32() as usize;
-                if size as u64 > limit {
-                    return Err(Refusal::TooLarge { size: size as u64, limit });
-                }
+                let (compressed, size) = grpc_prefix(&mut message, limit)?;
                 prefix = Some((compressed, size));
                 data = message.split().freeze();
                 message.reserve(size.min(RESERVE));
             }
             message.extend_from_slice(&data);
             if prefix.is_some_and(|(_, size)| message.len() > size) {
-                return Err(Refusal::Invalid("more than one message in a unary call".into()));
+                return Err(too_many());
             }
         }
         match prefix {
             Some((compressed, size)) if message.len() == size => {
                 Ok(Body { bytes: message.freeze(), compressed, _permit: self.permit })
             }
-            Some((_, size)) => {
-                let got = message.len();
-                Err(Refusal::Invalid(format!("message ends after {got} of {size} bytes")))
-            }
+            Some((_, size)) => Err(ends_early(message.len(), size)),
             None => {
                 Err(Refusal::Invalid("no message in the call: expected one ExportTraceServiceRequest".into()))
             }
@@ -159,6 +166,23 @@ impl<'a> Arrival<'a> {
         }
         Ok(Body { bytes: bytes.freeze(), compressed, _permit: self.permit })
     }
+}
+
+/// Takes the prefix off a message: whether it is compressed, and its size, at most `limit`.
+fn grpc_prefix(message: &mut impl Buf, limit: u64) -> Result<(bool, usize), Refusal> {
+    let compressed = message.get_u8() != 0;
+    match message.get_u32() {
+        size if u64::from(size) > limit => Err(Refusal::TooLarge { size: size.into(), limit }),
+        size => Ok((compressed, size as usize)),
+    }
+}
+
+fn ends_early(got: usize, size: usize) -> Refusal {
+    Refusal::Invalid(format!("message ends after {got} of {size} bytes"))
+}
+
+fn too_many() -> Refusal {
+    Refusal::Invalid("more than one message in a unary call".into())
 }
 
 /// Maximum number of bytes of a body read only to be discarded.

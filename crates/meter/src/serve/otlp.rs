@@ -1,6 +1,6 @@
 //! The OTLP receiver: gRPC and HTTP (protobuf and JSON) through one handler, on either port.
 //!
-//! It uses hyper rather than a gRPC framework because this is the hot path: a message is copied once and
+//! It uses hyper rather than a gRPC framework because this is the hot path: a message is copied at most once and
 //! charged to the byte budget as it arrives, and the walk reads it from there. Status codes and retry rules:
 //! OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
@@ -178,7 +178,8 @@ impl Receiver {
         let done = async {
             self.may_send(request.headers(), peer)?;
             let encoding = Encoding::from_name(header(request.headers(), "grpc-encoding"))?;
-            let body = self.arrival(request.body_mut(), peer)?.grpc(self.max_request_bytes).await?;
+            let (limit, keeps) = (self.max_request_bytes, self.spool.is_some());
+            let body = self.arrival(request.body_mut(), peer)?.grpc(limit, keeps).await?;
             self.ingest(&body, encoding, false)
         };
         match done.await {
