@@ -30,7 +30,10 @@ export LIBBPF_SYS_LIBRARY_PATH=$needs/lib
 registry=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$registry=/cargo --remap-path-prefix=$PWD=/spangap"
 export "CFLAGS_${host//-/_}=-isystem $needs/include -ffile-prefix-map=$registry=/cargo -ffile-prefix-map=$PWD=/spangap"
-cargo zigbuild --profile dist --locked --package spangap --target "$host.$glibc"
+# zig compiles the start-up code and the unwinder where it links, and their symbols would tell that folder. It goes by PWD, if that
+# leads to the same place. Nothing compiled elsewhere is reused.
+export ZIG_GLOBAL_CACHE_DIR=$PWD/target/tools/zig-cache
+PWD=/proc/self/cwd cargo zigbuild --profile dist --locked --package spangap --target "$host.$glibc"
 
 binary=target/$host/dist/spangap
 newest=$(objdump -T "$binary" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
@@ -38,10 +41,11 @@ if [ "$(printf '%s\n' "GLIBC_$glibc" "$newest" | sort -V | tail -n 1)" != "GLIBC
   echo "portable: $binary needs $newest: it would not start with glibc $glibc" >&2
   exit 1
 fi
-scripts/strip.sh "$binary"
-for folder in "$registry/" "$PWD/"; do
-  if grep --quiet --text --fixed-strings -e "$folder" target/package/spangap; then
-    echo "portable: target/package/spangap names files in $folder: built elsewhere, it would differ" >&2
+# The symbols count as well: the program contains a checksum of theirs.
+for folder in "$registry" "$PWD"; do
+  if [ "$folder" != /spangap ] && grep --quiet --text --fixed-strings -e "$folder" "$binary"; then
+    echo "portable: $binary names the folder $folder: built elsewhere, it would differ" >&2
     exit 1
   fi
 done
+scripts/strip.sh "$binary"
