@@ -1,6 +1,7 @@
 //! `make bench-dissect`: generates captures with known truth, and measures dissect on them.
 
 mod bench;
+mod flood;
 mod frames;
 mod generate;
 mod hunt;
@@ -150,9 +151,9 @@ fn main() -> ExitCode {
         Verb::Bench(args) => measure(&args).map_err(Into::into),
         Verb::Real(args) => real_rows(&args).map(|rows| print!("{}", table::real(&rows))).map_err(Into::into),
         Verb::Hunt(args) => hunted(&args).map_err(Into::into),
-        Verb::Overhead(args) => {
-            overheads(&args).map(|found| print!("{}", table::capture(&found))).map_err(Into::into)
-        }
+        Verb::Overhead(args) => overheads(&args)
+            .map(|(found, flood)| print!("{}", table::capture(&found, flood.as_ref())))
+            .map_err(Into::into),
         Verb::Retime(args) => retime::retime(&args.from, &args.to, args.offset_ns, args.skew_ppm)
             .map(|packets| println!("{packets} packets"))
             .map_err(Into::into),
@@ -215,18 +216,21 @@ fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
     let rows = bench::bench(&plan, &mut |what| eprintln!("wire-bench: {what}"))?;
     eprintln!("wire-bench: memory");
     let memory = bench::memory(&plan)?;
-    let overheads = overheads(args)?;
+    let (overheads, flood) = overheads(args)?;
     if args.json {
-        println!("{}", table::json(&rows, &real, memory, &overheads));
+        println!("{}", table::json(&rows, &real, memory, &overheads, flood.as_ref()));
     } else {
         print!("{}", table::real(&real));
-        print!("{}", table::text(&rows, memory, &overheads));
+        print!("{}", table::text(&rows, memory));
+        print!("{}", table::capture(&overheads, flood.as_ref()));
     }
     Ok(())
 }
 
 /// Cost of capturing; empty, with a message, if this process may not capture.
-fn overheads(args: &BenchArgs) -> Result<Vec<overhead::Overhead>, measure::MeasureError> {
+fn overheads(
+    args: &BenchArgs,
+) -> Result<(Vec<overhead::Overhead>, Option<flood::Flood>), measure::MeasureError> {
     std::fs::create_dir_all(&args.folder)
         .map_err(|error| measure::MeasureError::File { path: args.folder.clone(), error })?;
     let mut overheads = Vec::new();
@@ -237,7 +241,10 @@ fn overheads(args: &BenchArgs) -> Result<Vec<overhead::Overhead>, measure::Measu
             Err(error) => eprintln!("not run: {error}"),
         }
     }
-    Ok(overheads)
+    eprintln!("wire-bench: capture of 200,000 packets a second");
+    let flood = flood::flood(&args.spangap, &args.folder, args.runs.max(1));
+    let flood = flood.inspect_err(|error| eprintln!("not run: {error}")).ok();
+    Ok((overheads, flood))
 }
 
 fn generate(args: &GenerateArgs) -> std::io::Result<()> {

@@ -74,30 +74,45 @@ pub fn overhead(spangap: &Path, folder: &Path, in_flight: u32, pairs: u32) -> Re
     let mut overhead = Overhead { in_flight, ..Overhead::default() };
     for _ in 0..pairs {
         let without = ping_pong(spangap, &address, in_flight)?;
-        let with = captured(spangap, folder, &address, in_flight, &mut overhead)?;
+        let port = address.rsplit(':').next().unwrap_or_default();
+        let (with, capture) = captured(spangap, folder, &format!("tcp port {port}"), || {
+            ping_pong(spangap, &address, in_flight)
+        })?;
+        overhead.received += capture.received;
+        overhead.dropped += capture.dropped;
+        overhead.cpu_ns_per_packet.push(capture.cpu_ns as f64 / capture.received.max(1) as f64);
         overhead.throughput_ratios.push(with.0 / without.0);
         overhead.p50_ratios.push(with.1 / without.1);
     }
     Ok(overhead)
 }
 
-fn captured(
+/// Figures of one capture.
+pub struct Captured {
+    /// Packets that passed the filter.
+    pub received: u64,
+    /// Packets dropped for lack of room.
+    pub dropped: u64,
+    /// CPU time of the process, nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// Captures on loopback while `traffic` runs.
+pub fn captured<T>(
     spangap: &Path,
     folder: &Path,
-    address: &str,
-    in_flight: u32,
-    overhead: &mut Overhead,
-) -> Result<(f64, f64), MeasureError> {
-    let port = address.rsplit(':').next().unwrap_or_default();
-    let (filter, file) = (format!("tcp port {port}"), folder.join("overhead.pcapng").display().to_string());
+    filter: &str,
+    traffic: impl FnOnce() -> Result<T, MeasureError>,
+) -> Result<(T, Captured), MeasureError> {
+    let file = folder.join("overhead.pcapng").display().to_string();
     let arguments =
-        ["capture", "--interface", "lo", "--filter", &filter, "--ring", "64MiB", "--write", &file, "--json"];
+        ["capture", "--interface", "lo", "--filter", filter, "--ring", "64MiB", "--write", &file, "--json"];
     let mut capture = start(spangap, &arguments)?;
     let (line, _open) = first_line(capture.0.stderr.take())?;
     if !line.starts_with("capturing ") {
         return Err(wrong(line.trim_end()));
     }
-    let figures = ping_pong(spangap, address, in_flight)?;
+    let figures = traffic()?;
     let told = Command::new("kill").args(["-s", "INT", &capture.0.id().to_string()]).status();
     told.map_err(|error| MeasureError::Start { program: "kill".into(), error })?;
     let mut text = String::new();
@@ -106,10 +121,8 @@ fn captured(
     let report: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let number =
         |key: &str| report[key].as_u64().ok_or_else(|| wrong(format!("expected {key} in capture's report")));
-    overhead.received += number("received")?;
-    overhead.dropped += number("dropped")?;
-    overhead.cpu_ns_per_packet.push(number("cpu_ns")? as f64 / number("received")?.max(1) as f64);
-    Ok(figures)
+    let [received, dropped, cpu_ns] = [number("received")?, number("dropped")?, number("cpu_ns")?];
+    Ok((figures, Captured { received, dropped, cpu_ns }))
 }
 
 /// Calls per second, and the median latency.

@@ -1,6 +1,7 @@
 //! The measurements as text and as JSON.
 
 use crate::bench::{LegCheck, Row};
+use crate::flood::Flood;
 use crate::measure::Spread;
 use crate::overhead::Overhead;
 use crate::real::RealRow;
@@ -19,7 +20,7 @@ fn spread(spread: Option<Spread>, unit: f64, digits: usize) -> String {
 }
 
 /// The table.
-pub fn text(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
+pub fn text(rows: &[Row], memory: [(u64, u64); 2]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -75,7 +76,6 @@ pub fn text(rows: &[Row], memory: [(u64, u64); 2], overheads: &[Overhead]) -> St
         out,
         "\nmemory: {peak:.0} MiB for {bytes:.0} MB of captures, {more_peak:.0} MiB for {more_bytes:.0} MB"
     );
-    out += &capture(overheads);
     out
 }
 
@@ -103,7 +103,7 @@ pub fn real(rows: &[RealRow]) -> String {
 }
 
 /// The cost of capturing.
-pub fn capture(overheads: &[Overhead]) -> String {
+pub fn capture(overheads: &[Overhead], flood: Option<&Flood>) -> String {
     let mut out = String::new();
     for overhead in overheads {
         let Overhead { in_flight, received, dropped, .. } = overhead;
@@ -116,11 +116,29 @@ pub fn capture(overheads: &[Overhead]) -> String {
             spread(cpu, 1.0, 0)
         );
     }
+    if let Some(flood) = flood {
+        let [per_s, share] = flood.spreads();
+        let _ = writeln!(
+            out,
+            "capture, UDP flood of {} thousand packets a second: {} sent, {} captured, {} dropped; its own CPU {} % of a core",
+            spread(per_s, 1e3, 0),
+            flood.sent,
+            flood.received,
+            flood.dropped,
+            spread(share, 0.01, 1)
+        );
+    }
     out
 }
 
 /// The same as JSON.
-pub fn json(rows: &[Row], real: &[RealRow], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
+pub fn json(
+    rows: &[Row],
+    real: &[RealRow],
+    memory: [(u64, u64); 2],
+    overheads: &[Overhead],
+    flood: Option<&Flood>,
+) -> String {
     let memory = memory.map(|(bytes, peak)| serde_json::json!({"capture_bytes": bytes, "peak_bytes": peak}));
     let summaries: Vec<_> = rows
         .iter()
@@ -134,5 +152,5 @@ pub fn json(rows: &[Row], real: &[RealRow], memory: [(u64, u64); 2], overheads: 
             })
         })
         .collect();
-    serde_json::json!({"rows": summaries, "real": real, "memory": memory, "capture": overheads}).to_string()
+    serde_json::json!({"rows": summaries, "real": real, "memory": memory, "capture": overheads, "flood": flood}).to_string()
 }
