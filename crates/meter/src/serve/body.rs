@@ -1,17 +1,18 @@
 //! Request bodies: read within deadlines and a byte budget shared by all requests, and decompressed within a size limit.
 
 use super::admission::Permit;
+use super::buffers::{Buffers, Gathered};
 use super::places::Deadlines;
 use super::refusal::Refusal;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http::header::EXPECT;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::cell::RefCell;
-use std::cmp::Ordering;
 use std::io::Read;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -25,13 +26,18 @@ pub struct Body {
     /// gRPC's compressed flag; for plain HTTP whether there is a content encoding.
     pub compressed: bool,
     _permit: Permit,
+    buffers: Arc<Buffers>,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.buffers.give_back(std::mem::take(&mut self.bytes));
+    }
 }
 
 /// Length of a gRPC message's prefix: one byte of flags, four of length.
 const GRPC_PREFIX: usize = 5;
 
-/// Maximum memory reserved for a body before its bytes arrive.
-const RESERVE: usize = 256 << 10;
 /// Minimum average rate of a body after [`LEAST_RATE_AFTER`], in bytes per second.
 const LEAST_RATE: u64 = 4 << 10;
 const LEAST_RATE_AFTER: Duration = Duration::from_secs(10);
@@ -41,6 +47,7 @@ const LEAST_RATE_AFTER: Duration = Duration::from_secs(10);
 pub struct Arrival<'a> {
     body: &'a mut Whole,
     permit: Permit,
+    buffers: Arc<Buffers>,
     deadlines: Deadlines,
     begun: Instant,
     last: Instant,
@@ -49,9 +56,14 @@ pub struct Arrival<'a> {
 
 impl<'a> Arrival<'a> {
     /// Starts the deadlines now.
-    pub fn new(body: &'a mut Whole, permit: Permit, deadlines: Deadlines) -> Arrival<'a> {
+    pub fn new(
+        body: &'a mut Whole,
+        permit: Permit,
+        buffers: Arc<Buffers>,
+        deadlines: Deadlines,
+    ) -> Arrival<'a> {
         let now = Instant::now();
-        Arrival { body, permit, deadlines, begun: now, last: now, arrived: 0 }
+        Arrival { body, permit, buffers, deadlines, begun: now, last: now, arrived: 0 }
     }
 
     /// Deadline of the next piece.
@@ -100,49 +112,44 @@ impl<'a> Arrival<'a> {
     /// # Errors
     /// [`Refusal`], with what was found and what was expected.
     pub async fn grpc(mut self, limit: u64, keeps: bool) -> Result<Body, Refusal> {
-        let mut message = BytesMut::new();
-        let mut prefix: Option<(bool, usize)> = None;
-        while let Some(mut data) = self.next().await? {
-            if prefix.is_none() {
-                // Most messages arrive in one piece, which need not be copied. It pins the connection's read buffer,
-                // so it must be used at once, and not wait for more.
-                if message.is_empty() && !keeps && self.body.is_end_stream() && data.len() >= GRPC_PREFIX {
-                    let (compressed, size) = grpc_prefix(&mut data, limit)?;
-                    return match data.len().cmp(&size) {
-                        Ordering::Equal => {
-                            self.permit.arrived()?;
-                            Ok(Body { bytes: data, compressed, _permit: self.permit })
-                        }
-                        Ordering::Less => Err(ends_early(data.len(), size)),
-                        Ordering::Greater => Err(too_many()),
-                    };
-                }
-                message.extend_from_slice(&data);
-                if message.len() < GRPC_PREFIX {
+        let (mut prefix, mut prefixed) = ([0; GRPC_PREFIX], 0);
+        let mut size = 0;
+        let mut message = Gathered::new(keeps);
+        while let Some(mut piece) = self.next().await? {
+            if prefixed < GRPC_PREFIX {
+                let part = piece.len().min(GRPC_PREFIX - prefixed);
+                piece.copy_to_slice(&mut prefix[prefixed..prefixed + part]);
+                prefixed += part;
+                if prefixed < GRPC_PREFIX {
                     continue;
                 }
-                let (compressed, size) = grpc_prefix(&mut message, limit)?;
-                prefix = Some((compressed, size));
-                data = message.split().freeze();
-                message.reserve(size.min(RESERVE));
+                size = size_of_message(prefix, limit)?;
+                // Most messages arrive in one piece, which need not be copied. It pins the connection's read buffer, so
+                // it must be used at once, and not wait for more.
+                if piece.len() == size && !keeps && self.body.is_end_stream() {
+                    self.permit.arrived()?;
+                    return Ok(self.body(piece, prefix[0] != 0));
+                }
             }
-            message.extend_from_slice(&data);
-            if prefix.is_some_and(|(_, size)| message.len() > size) {
-                return Err(too_many());
+            if message.len() + piece.len() > size {
+                return Err(Refusal::Invalid("more than one message in a unary call".into()));
             }
+            self.buffers.add(&mut message, &piece);
         }
-        match prefix {
-            Some((compressed, size)) if message.len() == size => {
-                Ok(Body { bytes: message.freeze(), compressed, _permit: self.permit })
-            }
-            Some((_, size)) => Err(ends_early(message.len(), size)),
-            None => {
-                Err(Refusal::Invalid("no message in the call: expected one ExportTraceServiceRequest".into()))
-            }
+        if prefixed < GRPC_PREFIX {
+            let why = "no message in the call: expected one ExportTraceServiceRequest";
+            return Err(Refusal::Invalid(why.into()));
         }
+        if message.len() < size {
+            let got = message.len();
+            return Err(Refusal::Invalid(format!("message ends after {got} of {size} bytes")));
+        }
+        let whole = self.buffers.whole(message);
+        Ok(self.body(whole, prefix[0] != 0))
     }
 
-    /// Reads a plain HTTP body. `declared` is its Content-Length, if there is one.
+    /// Reads a plain HTTP body. `declared` is its Content-Length, if there is one. `keeps`: its bytes will be kept beyond the
+    /// request.
     ///
     /// # Errors
     /// [`Refusal`], with what was found and what was expected.
@@ -151,38 +158,34 @@ impl<'a> Arrival<'a> {
         declared: Option<u64>,
         compressed: bool,
         limit: u64,
+        keeps: bool,
     ) -> Result<Body, Refusal> {
-        let declared = declared.unwrap_or(0);
-        if declared > limit {
-            return Err(Refusal::TooLarge { size: declared, limit });
+        if let Some(size) = declared.filter(|size| *size > limit) {
+            return Err(Refusal::TooLarge { size, limit });
         }
-        let mut bytes = BytesMut::with_capacity((declared as usize).min(RESERVE));
-        while let Some(data) = self.next().await? {
-            let size = (bytes.len() + data.len()) as u64;
+        let mut bytes = Gathered::new(keeps);
+        while let Some(piece) = self.next().await? {
+            let size = (bytes.len() + piece.len()) as u64;
             if size > limit {
                 return Err(Refusal::TooLarge { size, limit });
             }
-            bytes.extend_from_slice(&data);
+            self.buffers.add(&mut bytes, &piece);
         }
-        Ok(Body { bytes: bytes.freeze(), compressed, _permit: self.permit })
+        let whole = self.buffers.whole(bytes);
+        Ok(self.body(whole, compressed))
+    }
+
+    fn body(self, bytes: Bytes, compressed: bool) -> Body {
+        Body { bytes, compressed, _permit: self.permit, buffers: self.buffers }
     }
 }
 
-/// Takes the prefix off a message: whether it is compressed, and its size, at most `limit`.
-fn grpc_prefix(message: &mut impl Buf, limit: u64) -> Result<(bool, usize), Refusal> {
-    let compressed = message.get_u8() != 0;
-    match message.get_u32() {
+/// The size of a message by its prefix, at most `limit`.
+fn size_of_message([_, size @ ..]: [u8; GRPC_PREFIX], limit: u64) -> Result<usize, Refusal> {
+    match u32::from_be_bytes(size) {
         size if u64::from(size) > limit => Err(Refusal::TooLarge { size: size.into(), limit }),
-        size => Ok((compressed, size as usize)),
+        size => Ok(size as usize),
     }
-}
-
-fn ends_early(got: usize, size: usize) -> Refusal {
-    Refusal::Invalid(format!("message ends after {got} of {size} bytes"))
-}
-
-fn too_many() -> Refusal {
-    Refusal::Invalid("more than one message in a unary call".into())
 }
 
 /// Maximum number of bytes of a body read only to be discarded.

@@ -6,6 +6,7 @@ pub mod admission;
 pub mod answer;
 pub mod api;
 pub mod body;
+mod buffers;
 pub mod changes;
 pub mod clock;
 pub mod connections;

@@ -7,6 +7,7 @@
 use super::access::{Access, Denied, Role};
 use super::admission::Admission;
 use super::body::{Arrival, Body, Encoding, Whole, with_plain};
+use super::buffers::Buffers;
 use super::clock::Clock;
 use super::places::{Deadlines, Peer};
 use super::refusal::Refusal;
@@ -53,6 +54,7 @@ pub struct Receiver {
     clock: Clock,
     /// The byte budget of requests in progress.
     pub admission: Arc<Admission>,
+    buffers: Arc<Buffers>,
     deadlines: Deadlines,
     access: Arc<Access>,
     spool: Option<Arc<Spool>>,
@@ -78,6 +80,7 @@ impl Receiver {
             meter,
             clock,
             admission: Admission::new(budget_bytes, deadlines.slow_after),
+            buffers: Arc::default(),
             deadlines,
             access: Arc::default(),
             spool: None,
@@ -117,7 +120,7 @@ impl Receiver {
     }
 
     fn arrival<'a>(&self, body: &'a mut Whole, peer: Peer) -> Result<Arrival<'a>, Refusal> {
-        Ok(Arrival::new(body, self.admission.permit(peer)?, self.deadlines))
+        Ok(Arrival::new(body, self.admission.permit(peer)?, self.buffers.clone(), self.deadlines))
     }
 
     fn ingest(&self, body: &Body, encoding: Encoding, json: bool) -> Result<Ingested, Refusal> {
@@ -232,7 +235,8 @@ impl Receiver {
             let encoding = Encoding::from_name(header(&request.headers, CONTENT_ENCODING))?;
             let declared = header(&request.headers, CONTENT_LENGTH).and_then(|n| n.parse().ok());
             let compressed = encoding != Encoding::Identity;
-            let body = self.arrival(body, peer)?.http(declared, compressed, self.max_request_bytes).await?;
+            let (limit, keeps) = (self.max_request_bytes, self.spool.is_some());
+            let body = self.arrival(body, peer)?.http(declared, compressed, limit, keeps).await?;
             self.ingest(&body, encoding, json)
         };
         match done.await {

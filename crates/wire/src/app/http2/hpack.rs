@@ -32,21 +32,38 @@ pub enum Fault {
 /// Number of blocks remembered: those that begin and end a response, and a request without ids of its own.
 const REMEMBERED: usize = 4;
 /// Maximum size of a remembered block.
-const REMEMBERED_BYTES: usize = 64;
+const REMEMBERED_BYTES: usize = 31;
 
-/// A block of indices only, and its content until the table changes. An empty one is unused.
-#[derive(Clone, Debug, Default)]
-struct RememberedBlock {
-    block: Vec<u8>,
-    head: Head,
+/// A block of indices only: its length, its bytes, and zeros. In one place, because with thousands of connections every place
+/// costs a miss of the cache.
+type IndexBlock = [u8; REMEMBERED_BYTES + 1];
+
+/// `None` for blocks that are too large, or begin with something else.
+#[inline]
+fn index_block(block: &[u8]) -> Option<IndexBlock> {
+    let mut indices = [0; REMEMBERED_BYTES + 1];
+    if !block.first().is_some_and(is_short_index) || block.len() > REMEMBERED_BYTES {
+        return None;
+    }
+    indices[0] = block.len() as u8;
+    indices[1..=block.len()].copy_from_slice(block);
+    Some(indices)
+}
+
+/// An index below 127, which takes one byte.
+#[inline]
+fn is_short_index(byte: &u8) -> bool {
+    (0x81..0xff).contains(byte)
 }
 
 /// The decoder of one direction.
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
-    /// Blocks that stacks send with call after call.
-    remembered: [RememberedBlock; REMEMBERED],
+    /// Blocks that stacks send with call after call, until the table changes; zeros for none.
+    remembered: [IndexBlock; REMEMBERED],
+    /// Their content.
+    heads: [Head; REMEMBERED],
     next_remembered: usize,
     name: Vec<u8>,
     value: Vec<u8>,
@@ -75,6 +92,7 @@ impl Decoder {
         Decoder {
             table,
             remembered: Default::default(),
+            heads: Default::default(),
             next_remembered: 0,
             name: Vec::new(),
             value: Vec::new(),
@@ -90,19 +108,14 @@ impl Decoder {
     /// The table is about to change, which shifts its indices.
     #[inline]
     fn changes(&mut self) {
-        for known in self.remembered.iter_mut().filter(|known| !known.block.is_empty()) {
-            known.block.clear();
-            known.head = Head::default();
-        }
+        self.remembered = Default::default();
     }
 
     /// Remembers a block without literals.
     #[inline]
-    fn remember(&mut self, block: &[u8], head: Head) {
-        let Some(known) = self.remembered.get_mut(self.next_remembered % REMEMBERED) else { return };
-        known.block.clear();
-        known.block.extend_from_slice(block);
-        known.head = head;
+    fn remember(&mut self, block: IndexBlock, head: Head) {
+        let place = self.next_remembered % REMEMBERED;
+        (self.remembered[place], self.heads[place]) = (block, head);
         self.next_remembered = self.next_remembered.wrapping_add(1);
     }
 
@@ -116,19 +129,20 @@ impl Decoder {
         texts: &mut Texts,
         observed: Option<&mut Vec<Text>>,
     ) -> Result<Head, Fault> {
-        if observed.is_none()
-            && let Some(known) = self.remembered.iter().find(|one| one.block == block)
+        let indices = if observed.is_none() { index_block(block) } else { None };
+        if let Some(indices) = indices
+            && let Some(place) = self.remembered.iter().position(|known| *known == indices)
         {
-            return Ok(known.head);
+            return Ok(self.heads[place]);
         }
-        let (watched, refused) = (observed.is_some(), texts.refused);
+        let refused = texts.refused;
         let result = self.fields(block, texts, observed);
         match result {
             Err(_) => self.forget(),
-            Ok(head) if !watched && block.len() <= REMEMBERED_BYTES && texts.refused == refused => {
-                // Only indices below 127: nothing in the block can have changed the table.
-                if block.iter().all(|byte| (0x81..0xff).contains(byte)) {
-                    self.remember(block, head);
+            Ok(head) if texts.refused == refused => {
+                // Only indices: nothing in the block can have changed the table.
+                if let Some(indices) = indices.filter(|_| block.iter().all(is_short_index)) {
+                    self.remember(indices, head);
                 }
             }
             Ok(_) => {}
