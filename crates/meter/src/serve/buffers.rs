@@ -116,7 +116,8 @@ impl Buffers {
         let Spare { blocks, large } = &mut *self.spare();
         match buffer.capacity() {
             BLOCK if blocks.len() < MAX_SPARE_BYTES / BLOCK => blocks.push(buffer),
-            bytes if bytes > BLOCK && bytes <= MAX_SPARE_BYTES => {
+            // Not a connection's own, which may come here with a body that was not copied.
+            bytes if bytes > 0 && bytes.is_multiple_of(STEP) && bytes <= MAX_SPARE_BYTES => {
                 // A larger one does for a smaller one.
                 while large.iter().map(BytesMut::capacity).sum::<usize>() + bytes > MAX_SPARE_BYTES {
                     large.remove(0);
@@ -208,5 +209,10 @@ mod tests {
             all[0],
             "neither a small body nor one that is kept takes blocks"
         );
+        let before = spare_bytes(&buffers);
+        buffers.give_back(BytesMut::with_capacity(BLOCK + 9).freeze());
+        buffers.give_back(Bytes::from(vec![0; BLOCK + 9]));
+        buffers.give_back(Bytes::from_static(&[0; 9]));
+        assert_eq!(spare_bytes(&buffers), before, "memory of others is theirs");
     }
 }
