@@ -117,6 +117,9 @@ async fn refusals_have_the_protocols_status() {
     meter.pair("web", "cart", 10);
 }
 
+/// Cuts a request into frames.
+type Cut = fn(&[u8]) -> Vec<&[u8]>;
+
 /// Makes one call whose request has these DATA frames, the last of which ends it. Returns its status and message.
 async fn in_frames(meter: &Meter, frames: &[&[u8]]) -> (String, String) {
     let socket = TcpStream::connect(meter.otlp_grpc).await.expect("it listens");
@@ -144,7 +147,7 @@ async fn the_frames_of_a_message_change_nothing() {
     let meter = Meter::start(&["--max-request-bytes", "64KiB"]);
     let framed = |message: &[u8]| [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat();
     let whole = |at: u64| framed(&calls("web", "cart", at * 10..at * 10 + 10).encode_to_vec());
-    let cuts: [fn(&[u8]) -> Vec<&[u8]>; 5] = [
+    let cuts: [Cut; 5] = [
         |bytes| vec![bytes],
         |bytes| vec![bytes, &[]],
         |bytes| vec![&bytes[..3], &bytes[3..]],
