@@ -12,6 +12,9 @@ use programs::{Bench, BenchError, Sample, Target, usable_cpus};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Calls under way at peers.
+const PEERS_IN_FLIGHT: u32 = 16;
+
 /// Measures tank against baselines and peers.
 #[derive(Parser, Debug)]
 struct Args {
@@ -46,7 +49,7 @@ enum Case {
     Cpp,
     /// `go` against a hand-written loop over the same library
     Go,
-    /// `rust` against plain loops over tonic, and over the HTTP/2 library below it
+    /// `rust` against plain loops over tonic, and over the HTTP/2 library below it; that against h2load
     Rust,
     /// `rust` against ghz, fortio and h2load
     Peers,
@@ -222,11 +225,30 @@ fn against_plain_rust(args: &Args, bench: &Bench, figures: &mut Figures) -> Resu
             });
         }
     }
+    let h2load = peers::ALL.iter().find(|peer| peer.name == "h2load");
+    let Some((h2load, program)) = h2load.and_then(|peer| Some((peer, peers::find(peer.name)?))) else {
+        figures.not_run.push("plain h2 against h2load: no program h2load".into());
+        return Ok(());
+    };
+    eprintln!("plain h2 against h2load");
+    let (ours, theirs) = in_turn(
+        args.runs,
+        || bench.plain(&plain, &["h2", target.address()], PEERS_IN_FLIGHT),
+        || h2load.run(bench, &program, target.address(), PEERS_IN_FLIGHT),
+    )?;
+    figures.rows.push(Row {
+        ours: "plain h2".into(),
+        theirs: "h2load".into(),
+        in_flight: PEERS_IN_FLIGHT,
+        metric: Metric::CallsPerCpuSecond,
+        goal: None,
+        our_samples: ours,
+        their_samples: theirs,
+    });
     Ok(())
 }
 
 fn against_peers(args: &Args, bench: &Bench, figures: &mut Figures) -> Result<(), BenchError> {
-    const IN_FLIGHT: u32 = 16;
     let target = bench.target("rust")?;
     for peer in peers::ALL {
         let Some(program) = peers::find(peer.name) else {
@@ -239,14 +261,14 @@ fn against_peers(args: &Args, bench: &Bench, figures: &mut Figures) -> Result<()
         eprintln!("rust against {}", peer.name);
         let (ours, theirs) = in_turn(
             args.runs,
-            || bench.tank(&target, &["--stack", "rust"], IN_FLIGHT),
-            || peer.run(bench, &program, target.address(), IN_FLIGHT),
+            || bench.tank(&target, &["--stack", "rust"], PEERS_IN_FLIGHT),
+            || peer.run(bench, &program, target.address(), PEERS_IN_FLIGHT),
         )?;
         let goal = (peer.name == "ghz").then_some(5.0);
         figures.rows.push(Row {
             ours: "rust".into(),
             theirs: peer.name.into(),
-            in_flight: IN_FLIGHT,
+            in_flight: PEERS_IN_FLIGHT,
             metric: Metric::CallsPerCpuSecond,
             goal,
             our_samples: ours,

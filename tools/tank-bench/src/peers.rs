@@ -102,7 +102,9 @@ fn read_fortio(printed: &str) -> Option<(f64, f64)> {
 
 fn h2load(command: &mut Command, address: &str, in_flight: u32, seconds: f64) {
     // An empty gRPC message is five zero bytes; h2load accepts a body only from a file.
-    command.args(["-c", "1", "-t", "1", "-m", &in_flight.to_string(), "-D", &seconds.to_string()]);
+    // It takes no fractions of a second.
+    let duration = format!("{}ms", (seconds * 1e3) as u64);
+    command.args(["-c", "1", "-t", "1", "-m", &in_flight.to_string(), "-D", &duration]);
     command.args(["-d", concat!(env!("CARGO_MANIFEST_DIR"), "/empty-message.bin")]);
     command.args(["-H", "content-type: application/grpc", "-H", "te: trailers"]);
     command.arg(format!("http://{address}/spangap.ping.v1.Ping/Ping"));

@@ -19,7 +19,7 @@ const PAYLOAD: [u8; 100] = [b'x'; 100];
 pub struct Flood {
     /// Packets sent, in all runs.
     pub sent: u64,
-    /// Packets that passed the filter.
+    /// Packets that passed the filter, including dropped ones.
     pub received: u64,
     /// Packets dropped for lack of room.
     pub dropped: u64,

@@ -37,7 +37,7 @@ enum Verb {
     Real(BenchArgs),
     /// Measure hunt on about 100 MB of captures, recordings and spans that the lab records now; as root
     Hunt(HuntArgs),
-    /// Only what capture costs those who are captured
+    /// Only what capture costs those who are captured, and whether it keeps up with a flood
     Overhead(BenchArgs),
     /// Rewrite the times of an Ethernet capture, as if its host's clock had been another
     Retime(RetimeArgs),

@@ -89,7 +89,7 @@ pub fn overhead(spangap: &Path, folder: &Path, in_flight: u32, pairs: u32) -> Re
 
 /// Figures of one capture.
 pub struct Captured {
-    /// Packets that passed the filter.
+    /// Packets that passed the filter, including dropped ones.
     pub received: u64,
     /// Packets dropped for lack of room.
     pub dropped: u64,

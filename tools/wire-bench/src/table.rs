@@ -120,7 +120,7 @@ pub fn capture(overheads: &[Overhead], flood: Option<&Flood>) -> String {
         let [per_s, share] = flood.spreads();
         let _ = writeln!(
             out,
-            "capture, UDP flood of {} thousand packets a second: {} sent, {} captured, {} dropped; its own CPU {} % of a core",
+            "capture, UDP flood of {} thousand packets a second: {} sent, {} passed the filter, {} of them dropped; its own CPU {} % of a core",
             spread(per_s, 1e3, 0),
             flood.sent,
             flood.received,

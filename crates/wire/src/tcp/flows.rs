@@ -14,7 +14,7 @@ use spangap_model::Side;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Maximum connections followed at once: enough for a busy proxy, and 0.9 GiB with what each takes when idle (3.4 KiB,
+/// Maximum connections followed at once: enough for a busy proxy, and 0.8 GiB with what each takes when idle (3.3 KiB,
 /// and its parser once there are bytes).
 pub const MAX_CONNECTIONS: usize = 1 << 18;
 /// Maximum closed connections that linger, so that late packets find their connection instead of creating a new
