@@ -1,8 +1,8 @@
 //! The OTLP receiver: gRPC and HTTP (protobuf and JSON) through one handler, on either port.
 //!
-//! It uses hyper rather than a gRPC framework because this is the hot path: a message in one piece
-//! is not copied, one of several once, and one of more than a block twice. It is charged to the byte budget as it arrives. Status codes and retry rules:
-//! OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
+//! It uses hyper rather than a gRPC framework because this is the hot path: a message in one piece is not copied, one of
+//! several pieces once, and one of more than a block twice. It is charged to the byte budget as it arrives. Status codes and
+//! retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
 use super::access::{Access, Denied, Role};
 use super::admission::Admission;
